@@ -1,0 +1,372 @@
+package wire
+
+import (
+	"encoding/json"
+	"time"
+
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// Type is the kind of a frame. Numbers are append-only.
+type Type uint8
+
+// The frames of the handshake, then those of a session. Direction is fixed.
+const (
+	TypeChallenge Type = 1 // hub → runner, not sealed
+	TypeHello     Type = 2 // runner → hub, authenticated by the runner's key
+	TypeWelcome   Type = 3 // hub → runner, authenticated by the session key
+	TypeGoodbye   Type = 4 // hub → runner: the session ends, and why
+
+	TypeHeartbeat      Type = 16 // runner → hub
+	TypeHeartbeatReply Type = 17
+	TypeNudge          Type = 18 // hub → runner, empty: beat at once
+	TypeReport         Type = 19 // runner → hub: what must not be lost
+	TypeReportAck      Type = 20
+	TypeOutput         Type = 21 // runner → hub: bytes of a stream by offset
+	TypeOutputAck      Type = 22
+	TypePermit         Type = 23 // runner → hub: may I push this?
+	TypePermitReply    Type = 24
+	TypeRestarting     Type = 25 // hub → runner
+	TypeLive           Type = 26 // runner → hub: partial events, never stored
+)
+
+// Challenge opens a connection.
+type Challenge struct {
+	Versions []int        `json:"versions"` // protocol versions the hub speaks
+	Nonce    []byte       `json:"nonce"`    // 32 random bytes
+	Time     time.Time    `json:"time"`     // the hub's clock, which the runner uses for order expiry
+	Cluster  string       `json:"cluster"`
+	Epoch    uint64       `json:"epoch"`
+	Signing  []SigningKey `json:"signing"` // the order-signing key with the chain that leads to it
+}
+
+// SigningKey is an order-signing key; each but the first is signed by the one before.
+type SigningKey struct {
+	ID  string `json:"id"`
+	Key []byte `json:"key"`
+	Sig []byte `json:"sig,omitempty"`
+}
+
+// Hello is the runner's answer. MAC covers everything else and the challenge.
+type Hello struct {
+	Version      int               `json:"version"`
+	Runner       fleet.RunnerID    `json:"runner"`
+	Generation   uint64            `json:"generation"`
+	Nonce        []byte            `json:"nonce"`
+	Cluster      string            `json:"cluster"`
+	Epoch        uint64            `json:"epoch"` // the greatest it has journaled
+	MachineID    string            `json:"machine_id"`
+	JournalID    string            `json:"journal_id"`
+	JournalCount uint64            `json:"journal_count"`
+	Name         string            `json:"name"`
+	Labels       map[string]string `json:"labels,omitempty"`
+	Facts        fleet.RunnerFacts `json:"facts"`
+	Time         time.Time         `json:"time"` // the runner's clock, for telling skew
+	MAC          []byte            `json:"mac,omitempty"`
+}
+
+// Welcome ends the handshake; both sides now hold the session key.
+type Welcome struct {
+	Session  string        `json:"session"`
+	Interval time.Duration `json:"interval_ns"`
+	Leader   string        `json:"leader,omitempty"`
+	Hubs     []string      `json:"hubs,omitempty"`
+}
+
+// Goodbye says why the hub ends the session. Final means: do not come back by yourself.
+type Goodbye struct {
+	Code   fleet.Code `json:"code"`
+	Detail string     `json:"detail"`
+	Final  bool       `json:"final"`
+}
+
+// Heartbeat is the runner's whole view. A new session's first one is Full.
+type Heartbeat struct {
+	Full      bool               `json:"full,omitempty"`
+	Epoch     uint64             `json:"epoch"`
+	Term      uint64             `json:"term"`
+	Index     uint64             `json:"index"` // greatest desired set journaled
+	Slots     int                `json:"slots"` // offered now, in all
+	Declining string             `json:"declining,omitempty"`
+	Facts     *fleet.RunnerFacts `json:"facts,omitempty"` // when changed
+	Count     uint64             `json:"count"`           // journal counter
+	Attempts  []AttemptView      `json:"attempts,omitempty"`
+}
+
+// AttemptView is one attempt as the runner holds it.
+type AttemptView struct {
+	Job      fleet.JobID   `json:"job"`
+	Fence    fleet.Fence   `json:"fence"`
+	Phase    string        `json:"phase"`              // preparing, ready, running, stopping, finishing, finished, gone
+	Detail   string        `json:"detail,omitempty"`   // e.g. "fetching 45 %"; "waiting on provider: rate limit"
+	Since    time.Duration `json:"since_ns,omitempty"` // age of the phase
+	Unlisted bool          `json:"unlisted,omitempty"` // the last desired set did not name it
+	Output   int64         `json:"output"`             // bytes recorded locally
+	Sent     int64         `json:"sent"`               // of these acknowledged
+}
+
+// HeartbeatReply carries the whole desired set of the runner. Absence from it is
+// never an instruction.
+type HeartbeatReply struct {
+	Interval time.Duration `json:"interval_ns"` // until the next one, before jitter
+	Epoch    uint64        `json:"epoch"`
+	Term     uint64        `json:"term"`
+	Index    uint64        `json:"index"`
+	Time     time.Time     `json:"time"`
+	Desired  []Desired     `json:"desired,omitempty"`
+	Leader   string        `json:"leader,omitempty"`
+}
+
+// Intent is what the hub wants of an attempt.
+type Intent string
+
+// The intents.
+const (
+	IntentRun    Intent = "run"
+	IntentStop   Intent = "stop"
+	IntentForget Intent = "forget" // its end is recorded and its log sealed: local records may go
+)
+
+// Desired is one line of the desired set. Order is present for run until the
+// runner shows the attempt, and always for stop.
+type Desired struct {
+	Job      fleet.JobID     `json:"job"`
+	Fence    fleet.Fence     `json:"fence"`
+	Intent   Intent          `json:"intent"`
+	Reason   string          `json:"reason,omitempty"`   // of a stop
+	Accepted bool            `json:"accepted,omitempty"` // the hub has committed the accept
+	Order    *Signed         `json:"order,omitempty"`
+	Body     json.RawMessage `json:"body,omitempty"` // of the order: an Assignment for assign
+}
+
+// Signed is an order as the exact bytes that were signed.
+type Signed struct {
+	Order []byte `json:"order"` // JSON of an Order
+	Key   string `json:"key"`   // id of the signing key
+	Sig   []byte `json:"sig"`
+}
+
+// Order is the part of an instruction that is signed.
+type Order struct {
+	Cluster  string         `json:"cluster"`
+	Epoch    uint64         `json:"epoch"`
+	Runner   fleet.RunnerID `json:"runner"`
+	Job      fleet.JobID    `json:"job,omitempty"`
+	Fence    fleet.Fence    `json:"fence"`
+	ID       string         `json:"id"`
+	Kind     string         `json:"kind"` // assign, stop
+	Body     fleet.Digest   `json:"body"` // digest of the body's bytes
+	NotAfter time.Time      `json:"not_after"`
+	Critical []string       `json:"critical,omitempty"` // body fields a runner must know or refuse
+}
+
+// Assignment is the body of an assign order: all that a runner needs to know.
+type Assignment struct {
+	Job        fleet.JobID  `json:"job"`
+	Turn       int          `json:"turn"`
+	Attempt    int          `json:"attempt"`
+	Fence      fleet.Fence  `json:"fence"`
+	Spec       fleet.Spec   `json:"spec"`
+	Prompt     fleet.Digest `json:"prompt,omitempty"`
+	PromptText string       `json:"prompt_text,omitempty"` // carried along when small, saving a fetch
+	Model      string       `json:"model,omitempty"`       // of this turn
+	Fresh      bool         `json:"fresh,omitempty"`
+	Resume     *Resume      `json:"resume,omitempty"` // absent for a first turn
+	Branch     string       `json:"branch,omitempty"`
+	CreatedAt  time.Time    `json:"created_at"`
+}
+
+// Resume says what a follow-up or retried turn goes on from.
+type Resume struct {
+	SessionID  string       `json:"session_id,omitempty"`  // of the CLI
+	BaseCommit string       `json:"base_commit,omitempty"` // the job's original base
+	Bundle     fleet.Digest `json:"bundle,omitempty"`      // the last turn's commits, to rebuild a worktree that is gone
+	Tip        string       `json:"tip,omitempty"`
+	Usage      *fleet.Usage `json:"usage,omitempty"` // cumulative for the CLI session so far
+}
+
+// Report is a batch of what must reach the log. Each item keeps its number until
+// it is acknowledged; repeating one is harmless.
+type Report struct {
+	Items []ReportItem `json:"items"`
+}
+
+// ReportItem is one durable statement of a runner about an attempt. Exactly one of
+// the pointers is set.
+type ReportItem struct {
+	Seq      uint64      `json:"seq"` // the outbox number, increasing for a journal
+	Job      fleet.JobID `json:"job"`
+	Fence    fleet.Fence `json:"fence"`
+	Accepted *Accepted   `json:"accepted,omitempty"`
+	Declined *Declined   `json:"declined,omitempty"`
+	Facts    []Fact      `json:"facts,omitempty"`
+	Finished *Finished   `json:"finished,omitempty"`
+	Lost     *Lost       `json:"lost,omitempty"`
+	Gone     bool        `json:"gone,omitempty"`   // no process of it is left, and there is no result
+	Sealed   *Sealed     `json:"sealed,omitempty"` // all bytes were sent
+	Evidence *Evidence   `json:"evidence,omitempty"`
+	Pushed   *Pushed     `json:"pushed,omitempty"`
+}
+
+// Accepted asks for the permit to start.
+type Accepted struct {
+	Permissions fleet.Permissions `json:"permissions"` // in effect
+	BaseCommit  string            `json:"base_commit,omitempty"`
+	Notes       []string          `json:"notes,omitempty"`
+}
+
+// Declined gives an assignment back before it was accepted.
+type Declined struct {
+	Code       fleet.Code    `json:"code"`
+	Detail     string        `json:"detail"`
+	RetryAfter time.Duration `json:"retry_after_ns,omitempty"`
+	Block      bool          `json:"block,omitempty"` // no other runner can do better: the job is blocked (e.g. session gone)
+}
+
+// Fact is one small thing that happened: phase, session, usage, model.
+type Fact struct {
+	Seq   uint64          `json:"seq"`  // in the attempt, from 1
+	Kind  string          `json:"kind"` // phase, session, usage, model, note
+	At    time.Time       `json:"at"`
+	Value json.RawMessage `json:"value"`
+}
+
+// Finished is the end of an attempt. Sig is the runner's Ed25519 signature over
+// the JSON of the other fields, domain-separated.
+type Finished struct {
+	Exit       fleet.Exit         `json:"exit"`
+	Class      fleet.FailureClass `json:"class"`
+	Detail     string             `json:"detail,omitempty"`
+	ResetAt    *time.Time         `json:"reset_at,omitempty"`
+	SessionID  string             `json:"session_id,omitempty"`
+	Model      string             `json:"model,omitempty"`
+	Usage      *fleet.Usage       `json:"usage,omitempty"`
+	StartedAt  time.Time          `json:"started_at,omitzero"`
+	FinishedAt time.Time          `json:"finished_at"`
+	Output     int64              `json:"output"` // bytes of the output stream, framing included
+	Events     int64              `json:"events"`
+	Dropped    int64              `json:"dropped,omitempty"`
+	Evidence   *fleet.Evidence    `json:"evidence,omitempty"` // bundle and patch named by digest; blobs follow or precede
+	Sig        []byte             `json:"sig,omitempty"`
+}
+
+// Lost says that an accepted attempt has no process and no record of its end.
+type Lost struct {
+	Detail string `json:"detail"`
+}
+
+// Sealed gives the final length of a stream.
+type Sealed struct {
+	Output int64 `json:"output"`
+	Events int64 `json:"events"`
+}
+
+// Evidence replaces an attempt's evidence after artifacts came late.
+type Evidence struct {
+	Evidence fleet.Evidence `json:"evidence"`
+}
+
+// Pushed tells the result of a permitted push.
+type Pushed struct {
+	Ref    string `json:"ref"`
+	SHA    string `json:"sha"`
+	Result string `json:"result"` // pushed, or why not
+}
+
+// ReportAck answers every item of one report. A code other than empty is final
+// unless Retry: the item is settled and must not be sent again.
+type ReportAck struct {
+	Items []ItemAck `json:"items"`
+}
+
+// ItemAck is the hub's answer to one item.
+type ItemAck struct {
+	Seq    uint64     `json:"seq"`
+	Code   fleet.Code `json:"code,omitempty"`
+	Detail string     `json:"detail,omitempty"`
+	Retry  bool       `json:"retry,omitempty"`
+}
+
+// Stream names one of an attempt's byte streams.
+type Stream string
+
+// The streams.
+const (
+	StreamOutput Stream = "output" // frames of stdout and stderr
+	StreamEvents Stream = "events" // normalised events, JSON lines
+)
+
+// Output carries bytes of a stream; on the wire its body is the JSON header, a
+// zero byte and the bytes.
+type Output struct {
+	Job    fleet.JobID `json:"job"`
+	Fence  fleet.Fence `json:"fence"`
+	Stream Stream      `json:"stream"`
+	Offset int64       `json:"offset"`
+	Data   []byte      `json:"-"`
+}
+
+// OutputAck says how many bytes of the stream are durable, which is also the
+// offset the hub wants next. With a final code no more must be sent.
+type OutputAck struct {
+	Job     fleet.JobID `json:"job"`
+	Fence   fleet.Fence `json:"fence"`
+	Stream  Stream      `json:"stream"`
+	Durable int64       `json:"durable"`
+	Code    fleet.Code  `json:"code,omitempty"`
+	Detail  string      `json:"detail,omitempty"`
+	Retry   bool        `json:"retry,omitempty"`
+}
+
+// Permit asks whether an attempt may push.
+type Permit struct {
+	ID     uint64      `json:"id"` // echoed in the reply
+	Job    fleet.JobID `json:"job"`
+	Fence  fleet.Fence `json:"fence"`
+	Remote string      `json:"remote"`
+	Ref    string      `json:"ref"`
+	SHA    string      `json:"sha,omitempty"` // empty for a credential request of an agent that pushes itself
+}
+
+// PermitReply grants or refuses.
+type PermitReply struct {
+	ID      uint64     `json:"id"`
+	Granted bool       `json:"granted"`
+	Code    fleet.Code `json:"code,omitempty"`
+	Detail  string     `json:"detail,omitempty"`
+}
+
+// Restarting announces a planned stop of the hub.
+type Restarting struct {
+	After time.Duration `json:"after_ns"`
+	For   time.Duration `json:"for_ns"`
+}
+
+// Live carries partial events for people who watch; never stored, may be dropped.
+type Live struct {
+	Job    fleet.JobID   `json:"job"`
+	Fence  fleet.Fence   `json:"fence"`
+	Events []fleet.Event `json:"events"`
+}
+
+// Enrol is POST /v1/enrol: a ticket becomes a runner identity.
+type Enrol struct {
+	Secret    string            `json:"secret"`
+	Name      string            `json:"name"`
+	SignKey   []byte            `json:"sign_key"`
+	BoxKey    []byte            `json:"box_key"`
+	MachineID string            `json:"machine_id"`
+	Labels    map[string]string `json:"labels,omitempty"`
+}
+
+// Enrolled is its answer. HMACKey is sealed to BoxKey.
+type Enrolled struct {
+	Runner     fleet.RunnerID    `json:"runner"`
+	Name       string            `json:"name"`
+	Cluster    string            `json:"cluster"`
+	Epoch      uint64            `json:"epoch"`
+	Generation uint64            `json:"generation"`
+	HMACKey    []byte            `json:"hmac_key"` // sealed box
+	Signing    []SigningKey      `json:"signing"`
+	Labels     map[string]string `json:"labels,omitempty"`
+}
