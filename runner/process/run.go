@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,7 +142,7 @@ func Run(ctx context.Context, c Cmd) (Result, error) {
 	waited := make(chan error, 1)
 	go func() { waited <- cmd.Wait() }()
 
-	cut, err := supervise(ctx, cmd.Process.Pid, waited, c.Stall, grace, func() time.Duration {
+	cut, err := attend(ctx, cmd.Process.Pid, waited, c.Stall, grace, func() time.Duration {
 		return time.Since(begun) - time.Duration(lastByte.Load())
 	})
 	if errors.Is(err, exec.ErrWaitDelay) {
@@ -171,9 +172,9 @@ func Run(ctx context.Context, c Cmd) (Result, error) {
 	return res, nil
 }
 
-// supervise waits for a started command and ends its group when the context ends or it falls silent. cut is the
+// attend waits for a started command and ends its group when the context ends or it falls silent. cut is the
 // reason for which it was ended, err what Wait said.
-func supervise(ctx context.Context, pid int, waited <-chan error, stall, grace time.Duration, silent func() time.Duration) (cut, err error) {
+func attend(ctx context.Context, pid int, waited <-chan error, stall, grace time.Duration, silent func() time.Duration) (cut, err error) {
 	var check <-chan time.Time
 	if stall > 0 {
 		ticker := time.NewTicker(max(stall/8, time.Millisecond))
@@ -259,16 +260,9 @@ func executable(path string) error {
 func contextError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == nil || errors.Is(cause, err) {
-		return cmpError(cause, err)
+		return cmp.Or(cause, err)
 	}
 	return fmt.Errorf("%w: %w", err, cause)
-}
-
-func cmpError(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
 }
 
 // A tap passes one stream on, keeps its first bytes and notes when the last byte came. It is locked because a
