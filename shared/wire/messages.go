@@ -47,7 +47,8 @@ type SigningKey struct {
 	Sig []byte `json:"sig,omitempty"`
 }
 
-// Hello is the runner's answer. MAC covers everything else and the challenge.
+// Hello is the runner's answer. Its frame ends in a MAC by the runner's key over
+// the challenge and these bytes: see SealHello.
 type Hello struct {
 	Version      int               `json:"version"`
 	Runner       fleet.RunnerID    `json:"runner"`
@@ -62,7 +63,6 @@ type Hello struct {
 	Labels       map[string]string `json:"labels,omitempty"`
 	Facts        fleet.RunnerFacts `json:"facts"`
 	Time         time.Time         `json:"time"` // the runner's clock, for telling skew
-	MAC          []byte            `json:"mac,omitempty"`
 }
 
 // Welcome ends the handshake; both sides now hold the session key.
@@ -130,13 +130,13 @@ const (
 // Desired is one line of the desired set. Order is present for run until the
 // runner shows the attempt, and always for stop.
 type Desired struct {
-	Job      fleet.JobID     `json:"job"`
-	Fence    fleet.Fence     `json:"fence"`
-	Intent   Intent          `json:"intent"`
-	Reason   string          `json:"reason,omitempty"`   // of a stop
-	Accepted bool            `json:"accepted,omitempty"` // the hub has committed the accept
-	Order    *Signed         `json:"order,omitempty"`
-	Body     json.RawMessage `json:"body,omitempty"` // of the order: an Assignment for assign
+	Job      fleet.JobID `json:"job"`
+	Fence    fleet.Fence `json:"fence"`
+	Intent   Intent      `json:"intent"`
+	Reason   string      `json:"reason,omitempty"`   // of a stop
+	Accepted bool        `json:"accepted,omitempty"` // the hub has committed the accept
+	Order    *Signed     `json:"order,omitempty"`
+	Body     []byte      `json:"body,omitempty"` // exact bytes that the order's digest covers: JSON of an Assignment or a Stop
 }
 
 // Signed is an order as the exact bytes that were signed.
@@ -158,6 +158,17 @@ type Order struct {
 	Body     fleet.Digest   `json:"body"` // digest of the body's bytes
 	NotAfter time.Time      `json:"not_after"`
 	Critical []string       `json:"critical,omitempty"` // body fields a runner must know or refuse
+}
+
+// The kinds of order that this version knows.
+const (
+	OrderAssign = "assign"
+	OrderStop   = "stop"
+)
+
+// Stop is the body of a stop order.
+type Stop struct {
+	Reason string `json:"reason"`
 }
 
 // Assignment is the body of an assign order: all that a runner needs to know.
@@ -231,8 +242,9 @@ type Fact struct {
 	Value json.RawMessage `json:"value"`
 }
 
-// Finished is the end of an attempt. Sig is the runner's Ed25519 signature over
-// the JSON of the other fields, domain-separated.
+// Finished is the end of an attempt. On the wire it is the exact bytes of its JSON
+// beside the runner's Ed25519 signature over them, so that a hub of another
+// version verifies what was signed: see SignFinished.
 type Finished struct {
 	Exit       fleet.Exit         `json:"exit"`
 	Class      fleet.FailureClass `json:"class"`
@@ -247,7 +259,9 @@ type Finished struct {
 	Events     int64              `json:"events"`
 	Dropped    int64              `json:"dropped,omitempty"`
 	Evidence   *fleet.Evidence    `json:"evidence,omitempty"` // bundle and patch named by digest; blobs follow or precede
-	Sig        []byte             `json:"sig,omitempty"`
+
+	signed []byte // the exact bytes of the JSON above, as signed or as received
+	sig    []byte
 }
 
 // Lost says that an accepted attempt has no process and no record of its end.

@@ -1,0 +1,144 @@
+package wire
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode"
+
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// Trust says how a runner knows that it speaks to the hub it was invited to.
+type Trust string
+
+// The kinds of trust.
+const (
+	TrustPin    Trust = "pin"    // the chain must contain a CA with the ticket's public key
+	TrustSystem Trust = "system" // the machine's own roots, and the host name
+	TrustCA     Trust = "ca"     // the ticket's CA certificate, and the host name
+)
+
+// Ticket is everything a runner needs to enrol, pasted as one token.
+type Ticket struct {
+	Hubs      []string  `json:"h"`           // base URLs, tried in order
+	Cluster   string    `json:"c"`           // refused when another answers
+	Trust     Trust     `json:"t,omitempty"` // empty only with Plain
+	Pin       []byte    `json:"p,omitempty"` // SHA-256 of the CA's public key (DER SubjectPublicKeyInfo)
+	CA        string    `json:"a,omitempty"` // PEM
+	Secret    string    `json:"s"`           // spent by enrolling
+	ExpiresAt time.Time `json:"e"`           // after which the hub refuses the secret
+	Plain     bool      `json:"n,omitempty"` // no TLS: loopback and development only
+}
+
+const ticketPrefix = "tug1_"
+
+// maxTicket bounds the payload of a ticket; its length field has two bytes.
+const maxTicket = 32 << 10
+
+// String gives the token: a prefix with the format's version and, in unpadded URL
+// base64, the payload's length, the payload and four bytes of its SHA-256.
+func (t Ticket) String() string {
+	b, err := json.Marshal(t)
+	if err != nil || len(b) > maxTicket {
+		return ""
+	}
+	p := binary.BigEndian.AppendUint16(nil, uint16(len(b)))
+	p = append(p, b...)
+	sum := sha256.Sum256(b)
+	return ticketPrefix + base64.RawURLEncoding.EncodeToString(append(p, sum[:4]...))
+}
+
+// ParseTicket reads a token; blanks and line breaks that a terminal put into it do
+// not matter. The error says what is wrong with it; its code is ticket_invalid.
+func ParseTicket(s string) (Ticket, error) {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return -1
+		}
+		return r
+	}, s)
+	bad := func(format string, a ...any) (Ticket, error) {
+		return Ticket{}, fmt.Errorf("%s: %w", fmt.Sprintf(format, a...), fleet.TicketInvalid)
+	}
+	enc, ok := strings.CutPrefix(s, ticketPrefix)
+	if !ok {
+		if v, _, cut := strings.Cut(s, "_"); cut && strings.HasPrefix(v, "tug") && len(v) <= 6 {
+			return bad("the ticket is of format %s, this version reads tug1; use the same release as the hub", v)
+		}
+		return bad("this is not a ticket: one starts with %s", ticketPrefix)
+	}
+	if len(enc)%4 == 1 { // no whole byte: the last character is dropped to see how much is there
+		enc = enc[:len(enc)-1]
+	}
+	p, err := base64.RawURLEncoding.DecodeString(enc)
+	if err != nil {
+		return bad("the ticket has a character that does not belong there; copy it again")
+	}
+	if len(p) < 2 {
+		return bad("the ticket is cut short; copy it again, whole")
+	}
+	n := int(binary.BigEndian.Uint16(p))
+	switch {
+	case n > maxTicket:
+		return bad("the ticket is damaged; copy it again")
+	case len(p) < 2+n+4:
+		return bad("the ticket is cut short at %d of %d bytes; copy it again, whole", len(p), 2+n+4)
+	case len(p) > 2+n+4:
+		return bad("something follows the ticket; copy only the ticket")
+	}
+	b := p[2 : 2+n]
+	if sum := sha256.Sum256(b); !bytes.Equal(sum[:4], p[2+n:]) {
+		return bad("the ticket is damaged; copy it again")
+	}
+	var t Ticket
+	if err := Decode(b, &t); err != nil {
+		return bad("the ticket does not decode; use the same release as the hub")
+	}
+	return t, t.check()
+}
+
+// check says what an intact ticket lacks.
+func (t Ticket) check() error {
+	what := ""
+	switch {
+	case len(t.Hubs) == 0:
+		what = "names no hub"
+	case t.Secret == "":
+		what = "has no secret"
+	case t.Plain:
+	case t.Trust == TrustPin && len(t.Pin) != sha256.Size:
+		what = "has no pin of the hub's key"
+	case t.Trust == TrustCA && t.CA == "":
+		what = "has no CA certificate"
+	case t.Trust != TrustPin && t.Trust != TrustCA && t.Trust != TrustSystem:
+		what = fmt.Sprintf("asks for trust %q, which this version does not know", t.Trust)
+	}
+	if what != "" {
+		return fmt.Errorf("the ticket %s; make a new one with a hub of this release: %w", what, fleet.TicketInvalid)
+	}
+	return nil
+}
+
+// NewSecret makes the secret of a ticket: 32 random bytes as URL base64.
+func NewSecret(rand io.Reader) (string, error) {
+	b := make([]byte, 32)
+	if _, err := io.ReadFull(rand, b); err != nil {
+		return "", fmt.Errorf("make a secret: %w", err)
+	}
+	return base64.RawURLEncoding.EncodeToString(b), nil
+}
+
+// SecretHash is what the hub keeps of a secret. A plain hash will do: the secret is
+// random and too long to guess.
+func SecretHash(secret string) fleet.Digest {
+	sum := sha256.Sum256([]byte(secret))
+	return fleet.Digest(hex.EncodeToString(sum[:]))
+}
