@@ -1,0 +1,220 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// A file is a row of frames: length and checksum of the payload, four bytes each,
+// little endian, then the payload, which is the JSON of a record. The first record
+// carries the head.
+const (
+	frameHead   = 8
+	maxPayload  = 4 << 20
+	compactSize = 1 << 20 // bytes of growth after which a file is rewritten
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func frame(r record) ([]byte, error) {
+	payload, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode journal record: %w", err)
+	}
+	if len(payload) > maxPayload {
+		return nil, fmt.Errorf("encode journal record of %d bytes: over the limit of %d", len(payload), maxPayload)
+	}
+	b := make([]byte, frameHead, frameHead+len(payload))
+	binary.LittleEndian.PutUint32(b, uint32(len(payload)))
+	binary.LittleEndian.PutUint32(b[4:], crc32.Checksum(payload, castagnoli))
+	return append(b, payload...), nil
+}
+
+// next splits the first whole and sound frame off b.
+func next(b []byte) (r record, size int, ok bool) {
+	if len(b) < frameHead {
+		return r, 0, false
+	}
+	n := int(binary.LittleEndian.Uint32(b))
+	if n == 0 || n > maxPayload || len(b) < frameHead+n {
+		return r, 0, false
+	}
+	payload := b[frameHead : frameHead+n]
+	if crc32.Checksum(payload, castagnoli) != binary.LittleEndian.Uint32(b[4:]) || json.Unmarshal(payload, &r) != nil {
+		return r, 0, false
+	}
+	return r, frameHead + n, true
+}
+
+// read adds up a journal file. good is where the sound part ends. damaged says
+// that sound records lie behind the break: that is no torn tail but a loss of
+// something that was once promised.
+func read(path string) (st state, good int64, damaged bool, err error) {
+	st.apply(record{})
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return st, 0, false, nil
+	}
+	if err != nil {
+		return st, 0, false, fmt.Errorf("read journal: %w", err)
+	}
+	at := 0
+	for at < len(b) {
+		r, size, ok := next(b[at:])
+		if !ok {
+			break
+		}
+		if r.Head != nil && r.Head.Version > formatVersion {
+			return st, 0, false, fmt.Errorf("read journal: its format %d is newer than this program knows (%d); run the newer program", r.Head.Version, formatVersion)
+		}
+		st.apply(r)
+		at += size
+	}
+	return st, int64(at), at < len(b) && soundBehind(b[at:]), nil
+}
+
+// soundBehind looks for a record that begins anywhere after the first byte of b.
+func soundBehind(b []byte) bool {
+	mark := []byte(`{"n":`)
+	for from := 1; ; {
+		i := bytes.Index(b[min(from, len(b)):], mark)
+		if i < 0 {
+			return false
+		}
+		i += from
+		if i >= frameHead+1 {
+			if _, _, ok := next(b[i-frameHead:]); ok {
+				return true
+			}
+		}
+		from = i + 1
+	}
+}
+
+// append writes one record; mu is held. The result is the position to sync to.
+func (j *Journal) append(r record) (int64, error) {
+	if j.failed != nil {
+		return 0, fmt.Errorf("write journal: %w", j.failed)
+	}
+	r.N = j.state.N + 1
+	b, err := frame(r)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := j.file.WriteAt(b, j.size); err != nil {
+		// What was written in part is overwritten by the next record.
+		return 0, fmt.Errorf("write journal: %w", err)
+	}
+	j.size += int64(len(b))
+	j.state.apply(r)
+	return j.size, nil
+}
+
+// Sync makes everything written so far durable.
+func (j *Journal) Sync() error {
+	j.mu.Lock()
+	upto, closed := j.size, j.file == nil
+	j.mu.Unlock()
+	if closed {
+		return nil
+	}
+	return j.syncTo(upto)
+}
+
+// syncTo waits until the file is durable up to a position. Callers that come
+// together share one fsync. A failed one is final: what the disk holds is unknown.
+func (j *Journal) syncTo(upto int64) error {
+	j.syncMu.Lock()
+	defer j.syncMu.Unlock()
+	j.mu.Lock()
+	done, failed, file, size, n := j.durable >= upto, j.failed, j.file, j.size, j.state.N
+	j.mu.Unlock()
+	if done {
+		return nil
+	}
+	if failed != nil {
+		return fmt.Errorf("sync journal: %w", failed)
+	}
+	err := file.Sync()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.syncs++
+	if err != nil {
+		j.failed = err
+		return fmt.Errorf("sync journal: %w", err)
+	}
+	j.durable, j.synced = size, n
+	return nil
+}
+
+func (j *Journal) compactIfLarge() error {
+	j.mu.Lock()
+	large := j.size-j.base > compactSize && j.size > 2*j.base
+	j.mu.Unlock()
+	if !large {
+		return nil
+	}
+	return j.rewrite()
+}
+
+// rewrite replaces the file by the shortest one with the same sum. The old file
+// stays whole until the new one is durable under its name.
+func (j *Journal) rewrite() error {
+	j.syncMu.Lock()
+	defer j.syncMu.Unlock()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.failed != nil {
+		return fmt.Errorf("rewrite journal: %w", j.failed)
+	}
+	var all []byte
+	for _, r := range j.state.records() {
+		b, err := frame(r)
+		if err != nil {
+			return err
+		}
+		all = append(all, b...)
+	}
+	path := filepath.Join(j.dir, fileName)
+	file, err := os.OpenFile(path+".new", os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("rewrite journal: %w", err)
+	}
+	if _, err = file.Write(all); err == nil {
+		err = file.Sync()
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err == nil {
+		err = syncDir(j.dir)
+	}
+	if err != nil {
+		_ = file.Close()
+		j.failed = err // which file the name stands for is unknown
+		return fmt.Errorf("rewrite journal: %w", err)
+	}
+	if j.file != nil {
+		_ = j.file.Close()
+	}
+	j.file = file
+	j.size, j.base, j.durable = int64(len(all)), int64(len(all)), int64(len(all))
+	j.synced = j.state.N
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	return errors.Join(err, d.Close())
+}
