@@ -1,0 +1,145 @@
+package spool
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// seal says that a stream is complete.
+type seal struct {
+	length int64
+	digest fleet.Digest // empty if it was sealed without one
+	at     time.Time    // when its marker was written, by the file system
+}
+
+const (
+	sealSuffix = ".seal"
+	tmpSuffix  = sealSuffix + ".tmp"
+	maxSeal    = 256 // bytes of a marker
+)
+
+// encode gives the text of a marker: a version, the length, and the digest or -.
+func (l *seal) encode() []byte {
+	digest := string(l.digest)
+	if digest == "" {
+		digest = "-"
+	}
+	return fmt.Appendf(nil, "seal 1 %d %s\n", l.length, digest)
+}
+
+func parseSeal(data []byte) (*seal, error) {
+	var l seal
+	var digest string
+	if _, err := fmt.Sscanf(string(data), "seal 1 %d %s\n", &l.length, &digest); err != nil {
+		return nil, fmt.Errorf("seal marker: %w", err)
+	}
+	if digest != "-" {
+		l.digest = fleet.Digest(digest)
+	}
+	if string(l.encode()) != string(data) || l.length < 0 || l.digest != "" && !l.digest.Valid() {
+		return nil, fmt.Errorf("seal marker %q is not in its form", data)
+	}
+	return &l, nil
+}
+
+// Seal says that the stream is complete at length bytes, which must be its end.
+// With a digest, the stored bytes are read and must have it. From then on nothing
+// can be added. Sealing again the same way is no error. When Seal returns nil,
+// stream and seal are durable. Errors: fleet.SpoolGap (a *GapError) if bytes are
+// missing, SpoolMismatch if there are more or other ones, DiskFull, BadRequest,
+// Unavailable.
+func (s *Store) Seal(ctx context.Context, k Key, length int64, digest fleet.Digest) error {
+	if err := k.check(); err != nil {
+		return err
+	}
+	if length < 0 || digest != "" && !digest.Valid() {
+		return fmt.Errorf("seal %s at %d with digest %q: %w", k, length, digest, fleet.BadRequest)
+	}
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	if st, _ := s.find(k); st == nil && length > 0 {
+		return fmt.Errorf("seal %s: %w", k, &GapError{Key: k, Offset: length})
+	}
+	for {
+		err := s.sealStream(ctx, s.obtain(k), length, digest)
+		switch {
+		case errors.Is(err, errGone):
+			continue
+		case err != nil:
+			return fmt.Errorf("seal %s: %w", k, coded(err))
+		}
+		return nil
+	}
+}
+
+func (s *Store) sealStream(ctx context.Context, st *stream, length int64, digest fleet.Digest) error {
+	st.sync.Lock()
+	defer st.sync.Unlock()
+	st.write.Lock()
+	defer st.write.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	switch {
+	case st.gone:
+		return errGone
+	case length > st.end:
+		return &GapError{Key: st.key, Offset: length, Want: st.end}
+	case length < st.end:
+		return fmt.Errorf("length %d, but %d bytes are stored: %w", length, st.end, fleet.SpoolMismatch)
+	case st.seal != nil && (digest == "" || digest == st.seal.digest):
+		return nil
+	case st.seal != nil && st.seal.digest != "": // else the digest is checked and added
+		return fmt.Errorf("sealed with digest %s, not %s: %w", st.seal.digest, digest, fleet.SpoolMismatch)
+	}
+	h, err := s.openFor(st)
+	if err != nil {
+		return err
+	}
+	defer s.files.release(h)
+	if err := st.mend(h); err != nil {
+		return err
+	}
+	if err := s.flush(st, h); err != nil {
+		st.giveUp(h, err)
+		return err
+	}
+	if digest != "" {
+		sum := sha256.New()
+		if _, err := io.Copy(sum, io.NewSectionReader(h, 0, length)); err != nil {
+			return err
+		}
+		if got := fleet.Digest(hex.EncodeToString(sum.Sum(nil))); got != digest {
+			return fmt.Errorf("the stored bytes have digest %s, not %s: %w", got, digest, fleet.SpoolMismatch)
+		}
+	}
+	return s.mark(st, &seal{length: length, digest: digest})
+}
+
+// mark writes the marker and makes the stream sealed; sync and write are held.
+func (s *Store) mark(st *stream, l *seal) error {
+	path := st.key.path(s.dir) + sealSuffix
+	if err := writeDurably(path, l.encode()); err != nil {
+		return err
+	}
+	stat, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	l.at = stat.ModTime()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.seal = l
+	st.wake()
+	return nil
+}
