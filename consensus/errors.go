@@ -1,0 +1,45 @@
+package consensus
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrNotLeader is a definite refusal: this node does not lead, and nothing
+	// was proposed.
+	ErrNotLeader = errors.New("not the leader")
+	// ErrUnknown says that the entry was handed over and that its outcome is
+	// not known: it may be committed already, later, or never. It is wrapped
+	// with the cause.
+	ErrUnknown = errors.New("outcome unknown")
+	// ErrClosed is a definite refusal by a node or a feed that has stopped.
+	ErrClosed = errors.New("closed")
+	// ErrTooBig is a definite refusal of an entry over MaxEntry bytes.
+	ErrTooBig = errors.New("entry too big")
+	// ErrEmpty says that a directory holds no node and was not to be
+	// bootstrapped.
+	ErrEmpty = errors.New("no node here: bootstrap one, or name the directory of an existing one")
+	// ErrLocked says that another process has the directory open.
+	ErrLocked = errors.New("in use by another process")
+	// ErrLostLeadership is the cause of a cancelled WhileLeader context.
+	ErrLostLeadership = errors.New("lost leadership")
+)
+
+// FatalError is why a node stopped by itself. A node that goes on after one
+// would hold a state that no other node has.
+type FatalError struct {
+	Op    string // apply, restore, append, read, or save
+	Index uint64 // log index where one is known, else 0
+	Err   error
+}
+
+func (e *FatalError) Error() string {
+	if e.Index == 0 {
+		return fmt.Sprintf("%s: %v", e.Op, e.Err)
+	}
+	return fmt.Sprintf("%s entry %d: %v", e.Op, e.Index, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *FatalError) Unwrap() error { return e.Err }

@@ -1,0 +1,288 @@
+// Package consensus is a Raft node that knows nothing of jobs. It keeps a log
+// of opaque entries on disk, feeds committed entries in order to a state
+// machine that its owner supplies, and says who leads.
+//
+// It guarantees that an entry acknowledged by Propose was fsynced by a
+// majority of the voters and survives kill -9; that the state machine sees
+// every committed entry exactly once and in log order within a run of the
+// process, and again from the last snapshot in the next; and that a node which
+// cannot decode or store something stops instead of going on with a state of
+// its own. It does not say whether a proposal with an unknown outcome was
+// committed: its owner carries keys in the entries for that.
+//
+// Encoding, commands and views belong to the owner (hub/state), and so do the
+// connections between nodes: a Transport is handed in.
+package consensus
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// drainGrace bounds how long a stopping node waits for the proposals that raft
+// already holds. They resolve by themselves unless the disk or the state
+// machine hangs.
+const drainGrace = 5 * time.Second
+
+// Node is one running member of a Raft group. Its methods may be called from
+// any goroutine.
+type Node struct {
+	cfg   Config
+	log   *slog.Logger
+	raft  *raft.Raft
+	fsm   *machine
+	store *logStore
+	snaps *snapshotStore
+
+	slots      chan struct{} // one token per proposal or barrier that raft may hold
+	notify     chan bool     // raft blocks on it, so no change of leadership is missed
+	leadership leadership
+
+	stopOnce sync.Once
+	stopping chan struct{} // closed first: nothing new is taken
+	stopErr  error         // why, written before stopping closes; nil after Close
+	stopped  chan struct{} // closed last: raft has ended and the files are closed
+	closeErr error         // written before stopped closes
+}
+
+// Open opens or, with cfg.Bootstrap, creates the node that lives in cfg.Dir
+// and starts it. Bootstrapping a directory that already holds a node opens it
+// as it is. It returns ErrEmpty for an empty directory without Bootstrap,
+// ErrLocked while another process has the directory open, and a *FatalError if
+// the state machine refuses the newest snapshot.
+//
+// Entries newer than the snapshot are applied after Open has returned, once
+// the node knows that they are committed: wait with Barrier where that matters.
+func Open(cfg Config) (*Node, error) {
+	return open(cfg, func(b backend) backend { return b })
+}
+
+// open is Open with a layer between the node and its store, for tests of a
+// failing disk.
+func open(cfg Config, layer func(backend) backend) (_ *Node, err error) {
+	cfg, err = cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if !cfg.Bootstrap {
+		if _, err := os.Stat(filepath.Join(cfg.Dir, storeFile)); errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("open %s: %w", cfg.Dir, ErrEmpty)
+		}
+	}
+	n := &Node{
+		cfg:      cfg,
+		log:      cfg.Logger.With("node", cfg.NodeID),
+		slots:    make(chan struct{}, cfg.MaxInFlight),
+		notify:   make(chan bool, 8),
+		stopping: make(chan struct{}),
+		stopped:  make(chan struct{}),
+	}
+	n.leadership.changed = make(chan struct{})
+	n.fsm = &machine{fsm: cfg.FSM, fail: n.fail}
+
+	if err := makeDir(cfg.Dir); err != nil {
+		return nil, fmt.Errorf("open %s: %w", cfg.Dir, err)
+	}
+	snaps, err := openSnapshots(cfg.Dir, cfg.SnapshotKeep, raftLogger(n.log))
+	if err != nil {
+		return nil, fmt.Errorf("open snapshots in %s: %w", cfg.Dir, err)
+	}
+	n.snaps = snaps
+	bolt, err := openBolt(filepath.Join(cfg.Dir, storeFile))
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", filepath.Join(cfg.Dir, storeFile), err)
+	}
+	n.store = &logStore{backend: layer(bolt), fail: n.fail, oldestSnapshot: snaps.oldest}
+	trans := newTransport(cfg, raftLogger(n.log))
+	defer func() {
+		if err != nil {
+			closeTransport(trans)
+			n.store.Close()
+		}
+	}()
+	if err := syncDir(cfg.Dir); err != nil {
+		return nil, fmt.Errorf("sync %s: %w", cfg.Dir, err)
+	}
+	rc := n.raftConfig()
+	if err := n.bootstrap(rc, trans); err != nil {
+		return nil, err
+	}
+	if err := n.start(rc, trans); err != nil {
+		return nil, err
+	}
+	n.store.live.Store(true)
+	go n.run()
+	return n, nil
+}
+
+// bootstrap writes the first configuration into an empty store.
+func (n *Node) bootstrap(rc *raft.Config, trans raft.Transport) error {
+	has, err := raft.HasExistingState(n.store, n.store, n.snaps)
+	if err != nil {
+		return fmt.Errorf("read state in %s: %w", n.cfg.Dir, err)
+	}
+	if has {
+		return nil
+	}
+	if !n.cfg.Bootstrap {
+		return fmt.Errorf("open %s: %w", n.cfg.Dir, ErrEmpty)
+	}
+	var members raft.Configuration
+	for _, v := range n.cfg.Voters {
+		members.Servers = append(members.Servers, raft.Server{ID: raft.ServerID(v.ID), Address: raft.ServerAddress(v.Addr)})
+	}
+	if len(members.Servers) == 0 {
+		members.Servers = []raft.Server{{ID: rc.LocalID, Address: trans.LocalAddr()}}
+	}
+	if err := raft.BootstrapCluster(rc, n.store, n.store, n.snaps, trans, members); err != nil {
+		return fmt.Errorf("bootstrap %s: %w", n.cfg.Dir, err)
+	}
+	n.log.Info("bootstrapped", "voters", len(members.Servers))
+	return nil
+}
+
+// start builds the raft instance and, where this node is the only voter, has
+// it elect itself at once.
+func (n *Node) start(rc *raft.Config, trans raft.Transport) (err error) {
+	// raft panics where the log does not reach back to the snapshot it opened.
+	// Here, on the caller's goroutine, that is just a directory which can't be
+	// opened.
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("open %s: the log does not continue the newest readable snapshot: %v", n.cfg.Dir, p)
+		}
+	}()
+	logs := raft.LogStore(n.store)
+	if n.cfg.Transport != nil {
+		// Followers and replication read back what was just written.
+		if logs, err = raft.NewLogCache(logCacheEntries, n.store); err != nil {
+			return fmt.Errorf("open %s: %w", n.cfg.Dir, err)
+		}
+	}
+	r, err := raft.NewRaft(rc, n.fsm, logs, n.store, n.snaps, trans)
+	if fatal := n.fsm.fatal.Load(); fatal != nil {
+		// raft falls back to an older snapshot when the state machine refuses
+		// one; that would silently undo committed entries.
+		if r != nil {
+			r.Shutdown().Error()
+		}
+		return fmt.Errorf("open %s: %w", n.cfg.Dir, fatal)
+	}
+	if err != nil {
+		return fmt.Errorf("open %s: %w", n.cfg.Dir, err)
+	}
+	n.raft = r
+	members := r.GetConfiguration().Configuration().Servers
+	alone := len(members) == 1 && members[0].ID == rc.LocalID
+	if n.cfg.Transport == nil && !alone {
+		r.Shutdown().Error()
+		return fmt.Errorf("open %s as node %q: the directory belongs to %s; start it under that id, or give it a transport", n.cfg.Dir, n.cfg.NodeID, memberNames(members))
+	}
+	if alone {
+		// A shortened heartbeat timeout makes raft look at once whether it
+		// hears a leader. Nobody else can be one.
+		now := r.ReloadableConfig()
+		now.HeartbeatTimeout -= time.Millisecond
+		if err := r.ReloadConfig(now); err != nil {
+			r.Shutdown().Error()
+			return fmt.Errorf("open %s: %w", n.cfg.Dir, err)
+		}
+	}
+	return nil
+}
+
+// run owns the node: it follows leadership until somebody stops the node, then
+// takes everything down in order.
+func (n *Node) run() {
+	for {
+		select {
+		case lead := <-n.notify:
+			n.leadership.set(lead)
+			continue
+		case <-n.stopping:
+		}
+		break
+	}
+	n.drain()
+	err := n.raft.Shutdown().Error()
+	n.leadership.set(false)
+	n.closeErr = errors.Join(err, n.store.Close())
+	close(n.stopped)
+}
+
+// drain takes every slot, which waits for the proposals that raft holds. raft
+// itself forgets those that wait for the state machine when it shuts down.
+func (n *Node) drain() {
+	late := time.NewTimer(drainGrace)
+	defer late.Stop()
+	for range cap(n.slots) {
+		for taken := false; !taken; {
+			select {
+			case n.slots <- struct{}{}:
+				taken = true
+			case lead := <-n.notify:
+				n.leadership.set(lead)
+			case <-late.C:
+				n.log.Warn("stopping with proposals unresolved", "after", drainGrace)
+				return
+			}
+		}
+	}
+}
+
+// fail stops the node because of err. It is called from raft's own goroutines
+// and does not wait.
+func (n *Node) fail(err *FatalError) {
+	n.stopOnce.Do(func() {
+		n.stopErr = err
+		n.log.Error("node stops", "err", err)
+		close(n.stopping)
+	})
+}
+
+// Done is closed as soon as the node has begun to stop, because of a fatal
+// error or of Close. Close still has to be called, and waits for the end.
+func (n *Node) Done() <-chan struct{} { return n.stopping }
+
+// Err returns the *FatalError that stopped the node, or nil while it runs and
+// after a plain Close.
+func (n *Node) Err() error {
+	select {
+	case <-n.stopping:
+		return n.stopErr
+	default:
+		return nil
+	}
+}
+
+// Close stops the node, waits until the proposals that raft holds have their
+// outcome, and closes the files. It may be called again and returns the same.
+// The error is about closing; why the node stopped is Err.
+func (n *Node) Close() error {
+	n.stopOnce.Do(func() { close(n.stopping) })
+	<-n.stopped
+	return n.closeErr
+}
+
+// refused is the answer of a stopping node.
+func (n *Node) refused() error {
+	if err := n.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrClosed, err)
+	}
+	return ErrClosed
+}
+
+func memberNames(members []raft.Server) string {
+	names := make([]string, len(members))
+	for i, m := range members {
+		names[i] = string(m.ID)
+	}
+	return fmt.Sprintf("%q", names)
+}

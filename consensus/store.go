@@ -1,0 +1,133 @@
+package consensus
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+)
+
+const (
+	storeFile = "raft.db"
+
+	// lockWait is how long Open waits for a node in another process that is
+	// about to end.
+	lockWait = time.Second
+
+	// deleteChunk bounds the entries that one transaction deletes, so that
+	// appends get their turn while the log is cut.
+	deleteChunk = 1024
+)
+
+// backend is what raft needs of the store on disk.
+type backend interface {
+	raft.LogStore
+	raft.StableStore
+	io.Closer
+}
+
+func openBolt(path string) (backend, error) {
+	store, err := raftboltdb.New(raftboltdb.Options{
+		Path: path,
+		BoltOptions: &bbolt.Options{
+			Timeout:      lockWait,
+			FreelistType: bbolt.FreelistMapType,
+			// The list of free pages is rebuilt at open instead of being
+			// written with every commit.
+			NoFreelistSync:  true,
+			InitialMmapSize: 64 << 20,
+		},
+	})
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return nil, ErrLocked
+	}
+	return store, err
+}
+
+// logStore watches the store on disk: its first error stops the node. raft
+// would step down and try again on an error of an append, and panic on one
+// while it saves its term or reads its log.
+type logStore struct {
+	backend
+	fail           func(*FatalError)
+	oldestSnapshot func() uint64
+	live           atomic.Bool // raft's goroutines run; before that, errors go back to Open
+}
+
+// StoreLog implements raft.LogStore.
+func (s *logStore) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.Log{l}) }
+
+// StoreLogs implements raft.LogStore.
+func (s *logStore) StoreLogs(logs []*raft.Log) error {
+	err := s.backend.StoreLogs(logs)
+	if err != nil && s.live.Load() {
+		s.fail(&FatalError{Op: "append", Index: logs[0].Index, Err: err})
+	}
+	return err
+}
+
+// GetLog implements raft.LogStore.
+func (s *logStore) GetLog(index uint64, l *raft.Log) error {
+	err := s.backend.GetLog(index, l)
+	if err != nil && !errors.Is(err, raft.ErrLogNotFound) {
+		s.exit(&FatalError{Op: "read", Index: index, Err: err})
+	}
+	return err
+}
+
+// Set implements raft.StableStore.
+func (s *logStore) Set(key, val []byte) error {
+	err := s.backend.Set(key, val)
+	if err != nil {
+		s.exit(&FatalError{Op: "save", Err: fmt.Errorf("%s: %w", key, err)})
+	}
+	return err
+}
+
+// SetUint64 implements raft.StableStore.
+func (s *logStore) SetUint64(key []byte, val uint64) error {
+	err := s.backend.SetUint64(key, val)
+	if err != nil {
+		s.exit(&FatalError{Op: "save", Err: fmt.Errorf("%s: %w", key, err)})
+	}
+	return err
+}
+
+// exit stops the node and ends the calling goroutine, which is one of raft's
+// and would panic on the error: a full disk must not take down the runner that
+// may live in the same process.
+func (s *logStore) exit(fatal *FatalError) {
+	if s.live.Load() {
+		s.fail(fatal)
+		runtime.Goexit()
+	}
+}
+
+// DeleteRange implements raft.LogStore. Cutting the old end of the log stops
+// at the oldest snapshot that is kept and leaves gaps between transactions for
+// appends; a conflicting new end is removed in one piece.
+func (s *logStore) DeleteRange(lo, hi uint64) error {
+	last, err := s.backend.LastIndex()
+	if err != nil {
+		return err
+	}
+	if hi >= last {
+		return s.backend.DeleteRange(lo, hi)
+	}
+	hi = min(hi, s.oldestSnapshot())
+	for lo <= hi {
+		to := min(hi, lo+deleteChunk-1)
+		if err := s.backend.DeleteRange(lo, to); err != nil {
+			return err
+		}
+		lo = to + 1
+	}
+	return nil
+}
