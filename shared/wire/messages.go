@@ -28,6 +28,7 @@ const (
 	TypePermitReply    Type = 24
 	TypeRestarting     Type = 25 // hub → runner
 	TypeLive           Type = 26 // runner → hub: partial events, never stored
+	TypePoll           Type = 27 // HTTP only, empty. Runner → hub: hold this until there is something; hub → runner: there is nothing
 )
 
 // Challenge opens a connection.
