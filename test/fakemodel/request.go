@@ -90,7 +90,7 @@ func keyOf(h http.Header) string {
 	if k := h.Get("X-Api-Key"); k != "" {
 		return k
 	}
-	return strings.TrimPrefix(h.Get("Authorization"), "Bearer ")
+	return strings.TrimSpace(strings.TrimPrefix(h.Get("Authorization"), "Bearer"))
 }
 
 // keyName is what is recorded of a key: a good one is no secret.
