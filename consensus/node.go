@@ -31,6 +31,8 @@ import (
 // machine hangs.
 const drainGrace = 5 * time.Second
 
+var errAborted = errors.New("ended early")
+
 // Node is one running member of a Raft group. Its methods may be called from
 // any goroutine.
 type Node struct {
@@ -111,13 +113,24 @@ func open(cfg Config, layer func(backend) backend) (_ *Node, err error) {
 		return nil, fmt.Errorf("sync %s: %w", cfg.Dir, err)
 	}
 	rc := n.raftConfig()
-	if err := n.bootstrap(rc, trans); err != nil {
+	// On a goroutine of its own, which the store may end.
+	err = errAborted
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		failed := n.bootstrap(rc, trans)
+		if failed == nil {
+			failed = n.start(rc, trans)
+		}
+		err = failed
+	}()
+	<-ended
+	if err == errAborted {
+		err = fmt.Errorf("open %s: %w", cfg.Dir, n.Err())
+	}
+	if err != nil {
 		return nil, err
 	}
-	if err := n.start(rc, trans); err != nil {
-		return nil, err
-	}
-	n.store.live.Store(true)
 	go n.run()
 	return n, nil
 }
@@ -151,12 +164,11 @@ func (n *Node) bootstrap(rc *raft.Config, trans raft.Transport) error {
 // start builds the raft instance and, where this node is the only voter, has
 // it elect itself at once.
 func (n *Node) start(rc *raft.Config, trans raft.Transport) (err error) {
-	// raft panics where the log does not reach back to the snapshot it opened.
-	// Here, on the caller's goroutine, that is just a directory which can't be
-	// opened.
+	// raft panics where the log does not reach back to the snapshot it read.
+	// Here that is just a directory which can't be opened.
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("open %s: the log does not continue the newest readable snapshot: %v", n.cfg.Dir, p)
+			err = fmt.Errorf("open %s: the log and the readable snapshots don't fit together, restore from a backup: %v", n.cfg.Dir, p)
 		}
 	}()
 	logs := raft.LogStore(n.store)

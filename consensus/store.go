@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -58,7 +57,6 @@ type logStore struct {
 	backend
 	fail           func(*FatalError)
 	oldestSnapshot func() uint64
-	live           atomic.Bool // raft's goroutines run; before that, errors go back to Open
 }
 
 // StoreLog implements raft.LogStore.
@@ -67,7 +65,7 @@ func (s *logStore) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.Log{
 // StoreLogs implements raft.LogStore.
 func (s *logStore) StoreLogs(logs []*raft.Log) error {
 	err := s.backend.StoreLogs(logs)
-	if err != nil && s.live.Load() {
+	if err != nil {
 		s.fail(&FatalError{Op: "append", Index: logs[0].Index, Err: err})
 	}
 	return err
@@ -101,13 +99,11 @@ func (s *logStore) SetUint64(key []byte, val uint64) error {
 }
 
 // exit stops the node and ends the calling goroutine, which is one of raft's
-// and would panic on the error: a full disk must not take down the runner that
-// may live in the same process.
+// and would panic on the error: a full disk must not take down what else may
+// live in the process.
 func (s *logStore) exit(fatal *FatalError) {
-	if s.live.Load() {
-		s.fail(fatal)
-		runtime.Goexit()
-	}
+	s.fail(fatal)
+	runtime.Goexit()
 }
 
 // DeleteRange implements raft.LogStore. Cutting the old end of the log stops
