@@ -1,0 +1,122 @@
+package state
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// Kind numbers a command in the log. Numbers are append-only.
+type Kind uint16
+
+// Command is one verb of the log: what it changes and what it assumes.
+type Command interface {
+	kind() Kind
+	apply(*txn) Result
+}
+
+// Head is what every entry carries beside its command.
+type Head struct {
+	At    time.Time    // the proposer's clock
+	Actor string       // token id, or a machine actor: "hub", "runner:ID"
+	Key   string       // idempotency key, for creations
+	Route string       // the REST route the key belongs to
+	Hash  fleet.Digest // of the canonical request body
+}
+
+// Machine says whether the actor is no person's token: such entries are not audited.
+func (h Head) Machine() bool { return h.Actor == "hub" || strings.HasPrefix(h.Actor, "runner:") }
+
+// Bounds of the state.
+const (
+	MaxEntry        = 256 << 10 // bytes of an entry
+	MaxQueue        = 100_000   // queued jobs
+	MaxQueuePerUser = 5_000     // queued jobs a token
+	MaxKeys         = 200_000   // idempotency keys
+	MaxKeysPerToken = 10_000
+	KeepKeys        = 24 * time.Hour
+)
+
+const format = 1
+
+// ErrUnknownEntry says that an entry was written by a newer version.
+var ErrUnknownEntry = errors.New("this version of tugline cannot read the entry; it was written by a newer one")
+
+var kinds = map[Kind]func() Command{}
+
+func register(f func() Command) struct{} {
+	k := f().kind()
+	if kinds[k] != nil {
+		panic(fmt.Sprintf("command kind %d twice", k))
+	}
+	kinds[k] = f
+	return struct{}{}
+}
+
+// Encode writes an entry: format, kind, head, then the command as JSON.
+func Encode(h Head, c Command) ([]byte, error) {
+	body, err := json.Marshal(c)
+	if err != nil {
+		return nil, fmt.Errorf("encode command %d: %w", c.kind(), err)
+	}
+	b := make([]byte, 0, 64+len(h.Actor)+len(h.Key)+len(h.Route)+len(h.Hash)+len(body))
+	b = append(b, format)
+	b = binary.BigEndian.AppendUint16(b, uint16(c.kind()))
+	b = binary.BigEndian.AppendUint64(b, uint64(h.At.UnixNano()))
+	for _, s := range []string{h.Actor, h.Key, h.Route, string(h.Hash)} {
+		if len(s) > 255 {
+			return nil, fmt.Errorf("encode command %d: %w: actor, key or route over 255 bytes", c.kind(), fleet.TooLarge)
+		}
+		b = append(b, byte(len(s)))
+		b = append(b, s...)
+	}
+	b = append(b, body...)
+	if len(b) > MaxEntry {
+		return nil, fmt.Errorf("encode command %d: %w: %d bytes, at most %d", c.kind(), fleet.TooLarge, len(b), MaxEntry)
+	}
+	return b, nil
+}
+
+// Decode reads what Encode wrote. An unknown format or kind gives ErrUnknownEntry.
+func Decode(b []byte) (Head, Command, error) {
+	if len(b) < 11 {
+		return Head{}, nil, fmt.Errorf("entry of %d bytes is cut short", len(b))
+	}
+	if b[0] != format {
+		return Head{}, nil, fmt.Errorf("entry format %d: %w", b[0], ErrUnknownEntry)
+	}
+	k := Kind(binary.BigEndian.Uint16(b[1:]))
+	mk := kinds[k]
+	if mk == nil {
+		return Head{}, nil, fmt.Errorf("command kind %d: %w", k, ErrUnknownEntry)
+	}
+	h := Head{At: time.Unix(0, int64(binary.BigEndian.Uint64(b[3:]))).UTC()}
+	b = b[11:]
+	for _, p := range []*string{&h.Actor, &h.Key, &h.Route, (*string)(&h.Hash)} {
+		if len(b) < 1 || len(b) < 1+int(b[0]) {
+			return Head{}, nil, fmt.Errorf("command kind %d: head is cut short", k)
+		}
+		*p = string(b[1 : 1+int(b[0])])
+		b = b[1+int(b[0]):]
+	}
+	c := mk()
+	if err := json.Unmarshal(b, c); err != nil {
+		return Head{}, nil, fmt.Errorf("command kind %d: %w", k, err)
+	}
+	return h, c, nil
+}
+
+// Kinds lists the command kinds that this version can decode, in order.
+func Kinds() []Kind {
+	var out []Kind
+	for k := range kinds {
+		out = append(out, k)
+	}
+	sortKinds(out)
+	return out
+}

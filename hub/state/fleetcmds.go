@@ -1,0 +1,363 @@
+package state
+
+import (
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"time"
+
+	"tugline.dev/tugline/shared/fleet"
+)
+
+var (
+	_ = register(func() Command { return new(InitCluster) })
+	_ = register(func() Command { return new(Set) })
+	_ = register(func() Command { return new(CreateToken) })
+	_ = register(func() Command { return new(RevokeToken) })
+	_ = register(func() Command { return new(CreateTicket) })
+	_ = register(func() Command { return new(Enrol) })
+	_ = register(func() Command { return new(UpdateRunner) })
+	_ = register(func() Command { return new(FlagRunner) })
+	_ = register(func() Command { return new(RemoveRunner) })
+	_ = register(func() Command { return new(RevokeRunner) })
+)
+
+// InitCluster names the cluster, once.
+type InitCluster struct {
+	Cluster string `json:"cluster"`
+	Epoch   uint64 `json:"epoch"`
+}
+
+func (*InitCluster) kind() Kind { return 32 }
+
+func (c *InitCluster) apply(t *txn) Result {
+	if t.meta.Cluster != "" {
+		return refuse(fleet.Conflict, "the cluster is %s already", t.meta.Cluster)
+	}
+	t.meta.Cluster, t.meta.Epoch = c.Cluster, c.Epoch
+	return Result{ID: c.Cluster}
+}
+
+// Set changes one setting; an empty value removes it.
+type Set struct {
+	Name  string `json:"name"` // default_harness
+	Value string `json:"value"`
+}
+
+func (*Set) kind() Kind { return 33 }
+
+func (c *Set) apply(t *txn) Result {
+	s := maps.Clone(t.meta.Settings)
+	if s == nil {
+		s = map[string]string{}
+	}
+	s[c.Name] = c.Value
+	if c.Value == "" {
+		delete(s, c.Name)
+	}
+	t.meta.Settings = s
+	t.changed(Change{What: "setting"})
+	return Result{ID: c.Name}
+}
+
+// CreateToken records an operator token by the hash of its secret.
+type CreateToken struct {
+	Token fleet.Token   `json:"token"`
+	TTL   time.Duration `json:"ttl_ns,omitempty"` // 0: no end
+}
+
+func (*CreateToken) kind() Kind { return 34 }
+
+func (c *CreateToken) apply(t *txn) Result {
+	k := c.Token
+	if first[fleet.Token](t.Txn, tableTokens, "id", string(k.ID)) != nil {
+		return refuse(fleet.Conflict, "there is a token %s already", k.ID)
+	}
+	k.CreatedAt, k.CreatedBy = t.now(), t.head.Actor
+	if c.TTL > 0 {
+		k.ExpiresAt = at(t.now().Add(c.TTL))
+	}
+	mustInsert(t.Txn, tableTokens, &k)
+	t.changed(Change{What: "token"})
+	return Result{ID: string(k.ID)}
+}
+
+// RevokeToken ends a token at once. The last admin token that works is kept.
+type RevokeToken struct {
+	ID fleet.TokenID `json:"id"`
+}
+
+func (*RevokeToken) kind() Kind { return 35 }
+
+func (c *RevokeToken) apply(t *txn) Result {
+	k := first[fleet.Token](t.Txn, tableTokens, "id", string(c.ID))
+	if k == nil {
+		return refuse(fleet.NotFound, "there is no token %s", c.ID)
+	}
+	others := 0
+	each(t.Txn, tableTokens, "id", func(o *fleet.Token) bool {
+		if o.ID != k.ID && o.Role == fleet.RoleAdmin && TokenWorks(o, t.now()) {
+			others++
+		}
+		return true
+	})
+	if k.Role == fleet.RoleAdmin && others == 0 {
+		return refuse(fleet.Conflict, "token %s is the last admin token; create another one first", c.ID)
+	}
+	n := *k
+	n.Revoked = true
+	mustInsert(t.Txn, tableTokens, &n)
+	t.changed(Change{What: "token"})
+	return Result{ID: string(c.ID)}
+}
+
+// TokenWorks says whether a token is good at the given time.
+func TokenWorks(k *fleet.Token, now time.Time) bool {
+	return !k.Revoked && (k.ExpiresAt == nil || now.Before(*k.ExpiresAt))
+}
+
+// CreateTicket records a join ticket by the hash of its secret.
+type CreateTicket struct {
+	Hash   fleet.Digest      `json:"hash"`
+	TTL    time.Duration     `json:"ttl_ns"`
+	Uses   int               `json:"uses"`
+	Labels map[string]string `json:"labels,omitempty"`
+	For    fleet.RunnerID    `json:"for,omitempty"`
+}
+
+func (*CreateTicket) kind() Kind { return 36 }
+
+func (c *CreateTicket) apply(t *txn) Result {
+	if c.For != "" {
+		if r := t.runner(c.For); r == nil || r.Removed {
+			return refuse(fleet.NotFound, "there is no runner %s", c.For)
+		}
+	}
+	mustInsert(t.Txn, tableTickets, &fleet.Ticket{Hash: c.Hash, CreatedAt: t.now(), CreatedBy: t.head.Actor,
+		ExpiresAt: t.now().Add(c.TTL), Uses: c.Uses, Labels: c.Labels, For: c.For})
+	t.changed(Change{What: "ticket"})
+	return Result{ID: string(c.Hash[:12])}
+}
+
+// Enrol turns a ticket into a runner identity. The ticket is consumed for the
+// runner's public key: the same key may repeat it and gets the same id.
+type Enrol struct {
+	Ticket    fleet.Digest      `json:"ticket"`
+	ID        fleet.RunnerID    `json:"id"` // for a new runner
+	Name      string            `json:"name"`
+	SignKey   []byte            `json:"sign_key"`
+	BoxKey    []byte            `json:"box_key"`
+	MachineID string            `json:"machine_id"`
+	Labels    map[string]string `json:"labels,omitempty"`
+}
+
+func (*Enrol) kind() Kind { return 37 }
+
+func (c *Enrol) apply(t *txn) Result {
+	k := first[fleet.Ticket](t.Txn, tableTickets, "id", string(c.Ticket))
+	if k == nil {
+		return refuse(fleet.TicketInvalid, "the hub does not know this ticket; ask for a new one with `tugline hub ticket`")
+	}
+	key := hex.EncodeToString(c.SignKey)
+	if id, ok := k.Consumed[key]; ok {
+		if t.now().After(k.ExpiresAt.Add(KeepKeys)) {
+			return refuse(fleet.TicketExpired, "the ticket expired more than a day ago; ask for a new one with `tugline hub ticket`")
+		}
+		return Result{ID: string(id), Repeated: true}
+	}
+	switch {
+	case t.now().After(k.ExpiresAt):
+		return refuse(fleet.TicketExpired, "the ticket expired at %s; ask for a new one with `tugline hub ticket`", k.ExpiresAt.UTC().Format(time.RFC3339))
+	case k.Uses <= 0:
+		return refuse(fleet.TicketUsed, "the ticket was used up by another runner; ask for a new one with `tugline hub ticket`")
+	}
+	r := &fleet.Runner{ID: c.ID, Generation: 1, Floor: 1, EnrolledAt: t.now(), Name: t.freeName(c.Name)}
+	if k.For != "" {
+		old := t.runner(k.For)
+		if old == nil || old.Removed {
+			return refuse(fleet.RunnerUnknown, "runner %s was removed; enrol with a ticket that is not for it", k.For)
+		}
+		n := *old
+		n.Generation++
+		n.Floor, n.Conflict, n.JournalID, n.JournalCount = n.Generation, "", "", 0
+		t.loseAll(&n, "the runner was enrolled anew")
+		r = &n
+	}
+	r.SignKey, r.BoxKey, r.MachineID = c.SignKey, c.BoxKey, c.MachineID
+	r.Labels = map[string]string{}
+	maps.Copy(r.Labels, c.Labels)
+	maps.Copy(r.Labels, k.Labels) // what the ticket says wins
+	n := *k
+	n.Uses--
+	n.Consumed = maps.Clone(k.Consumed)
+	if n.Consumed == nil {
+		n.Consumed = map[string]fleet.RunnerID{}
+	}
+	n.Consumed[key] = r.ID
+	mustInsert(t.Txn, tableTickets, &n)
+	t.putRunner(r)
+	return Result{ID: string(r.ID)}
+}
+
+// freeName gives the wanted name, with a number behind it where it is taken.
+func (t *txn) freeName(want string) string {
+	name := want
+	for i := 2; ; i++ {
+		if _, taken := (View{t.Txn}).FindRunner(name); !taken {
+			return name
+		}
+		name = fmt.Sprintf("%s-%d", want, i)
+	}
+}
+
+func (t *txn) putRunner(r *fleet.Runner) {
+	mustInsert(t.Txn, tableRunners, r)
+	t.changed(Change{What: "runner", Runner: r})
+}
+
+// editRunner gives a copy of a runner that is still enrolled.
+func (t *txn) editRunner(id fleet.RunnerID) (*fleet.Runner, Result) {
+	r := t.runner(id)
+	if r == nil || r.Removed {
+		return nil, refuse(fleet.RunnerUnknown, "there is no runner %s", id)
+	}
+	n := *r
+	return &n, Result{}
+}
+
+// UpdateRunner records what a runner says of itself at the start of a session or
+// when it changed. A new journal means that the runner no longer knows its
+// accepted attempts: they are lost at once.
+type UpdateRunner struct {
+	ID           fleet.RunnerID     `json:"id"`
+	Facts        *fleet.RunnerFacts `json:"facts,omitempty"`
+	MachineID    string             `json:"machine_id,omitempty"`
+	JournalID    string             `json:"journal_id,omitempty"`
+	JournalCount uint64             `json:"journal_count,omitempty"`
+}
+
+func (*UpdateRunner) kind() Kind { return 38 }
+
+func (c *UpdateRunner) apply(t *txn) Result {
+	r, bad := t.editRunner(c.ID)
+	if r == nil {
+		return bad
+	}
+	if c.JournalID != "" {
+		if r.JournalID != "" && r.JournalID != c.JournalID {
+			t.loseAll(r, "the runner came back with a new journal and no record of it")
+		}
+		r.JournalID = c.JournalID
+	}
+	r.JournalCount = max(r.JournalCount, c.JournalCount)
+	r.MachineID = orElse(c.MachineID, r.MachineID)
+	if c.Facts != nil {
+		r.Facts, r.FactsRev = *c.Facts, t.index
+	}
+	t.putRunner(r)
+	return Result{ID: string(r.ID)}
+}
+
+// loseAll marks every accepted attempt of a runner lost and returns the others.
+func (t *txn) loseAll(r *fleet.Runner, why string) {
+	for _, o := range (View{t.Txn}).OpenOf(r.ID) {
+		j := o.Job.Clone()
+		_, a := j.Find(o.Attempt.Fence)
+		switch {
+		case a == pending(j.Turn()):
+			t.giveBack(j, a, why)
+		case a.State == fleet.AttemptRunning:
+			t.lose(j, a, why)
+		default:
+			continue
+		}
+		t.put(j)
+	}
+}
+
+// FlagRunner sets or clears what keeps a runner from work.
+type FlagRunner struct {
+	ID       fleet.RunnerID `json:"id"`
+	Conflict *string        `json:"conflict,omitempty"` // "" clears it
+	Cordoned *bool          `json:"cordoned,omitempty"`
+}
+
+func (*FlagRunner) kind() Kind { return 39 }
+
+func (c *FlagRunner) apply(t *txn) Result {
+	r, bad := t.editRunner(c.ID)
+	if r == nil {
+		return bad
+	}
+	if c.Conflict != nil {
+		r.Conflict = *c.Conflict
+		if r.Conflict == "" { // the next session's identity is taken as the right one
+			r.MachineID, r.JournalCount = "", 0
+		}
+	}
+	if c.Cordoned != nil {
+		r.Cordoned = *c.Cordoned
+	}
+	t.putRunner(r)
+	return Result{ID: string(r.ID)}
+}
+
+// RemoveRunner ends an enrolment. Unaccepted attempts go back to the queue; with
+// accepted ones it is refused unless AbandonJobs.
+type RemoveRunner struct {
+	ID          fleet.RunnerID `json:"id"`
+	AbandonJobs bool           `json:"abandon_jobs,omitempty"`
+}
+
+func (*RemoveRunner) kind() Kind { return 40 }
+
+func (c *RemoveRunner) apply(t *txn) Result {
+	r, bad := t.editRunner(c.ID)
+	if r == nil {
+		return bad
+	}
+	for _, o := range (View{t.Txn}).OpenOf(c.ID) {
+		j := o.Job.Clone()
+		_, a := j.Find(o.Attempt.Fence)
+		switch {
+		case a == pending(j.Turn()):
+			t.giveBack(j, a, "the runner was removed")
+			t.put(j)
+		case a.State == fleet.AttemptRunning || a.State == fleet.AttemptLost:
+			if !c.AbandonJobs {
+				return refuse(fleet.Conflict, "runner %s still has job %s; cancel it first, or use --abandon-jobs", r.Name, j.ID)
+			}
+			if j.Current() == a && (j.State == fleet.Running || j.State == fleet.Lost) {
+				if res := t.cancel(j, true); res.Code != "" {
+					return res
+				}
+				continue
+			}
+			a.State = fleet.AttemptAbandoned
+			t.put(j)
+		case a.State == fleet.AttemptFinished:
+			a.Log.Sealed = true // what has not come will not come
+			t.put(j)
+		}
+	}
+	r.Removed = true
+	t.putRunner(r)
+	return Result{ID: string(r.ID)}
+}
+
+// RevokeRunner refuses the runner's present key from now on; it must enrol anew.
+type RevokeRunner struct {
+	ID fleet.RunnerID `json:"id"`
+}
+
+func (*RevokeRunner) kind() Kind { return 41 }
+
+func (c *RevokeRunner) apply(t *txn) Result {
+	r, bad := t.editRunner(c.ID)
+	if r == nil {
+		return bad
+	}
+	r.Floor = r.Generation + 1
+	t.putRunner(r)
+	return Result{ID: string(r.ID)}
+}

@@ -1,0 +1,314 @@
+package state
+
+import (
+	"encoding/json"
+	"time"
+
+	"tugline.dev/tugline/shared/fleet"
+)
+
+var (
+	_ = register(func() Command { return new(RecordFacts) })
+	_ = register(func() Command { return new(FinishAttempt) })
+	_ = register(func() Command { return new(DecideJob) })
+	_ = register(func() Command { return new(SealLog) })
+	_ = register(func() Command { return new(UpdateEvidence) })
+	_ = register(func() Command { return new(GrantPush) })
+	_ = register(func() Command { return new(RecordPush) })
+)
+
+// Fact is one small thing that a runner reports of an attempt.
+type Fact struct {
+	Kind  string          `json:"kind"` // phase, session, model, usage, started, note, detail
+	Value json.RawMessage `json:"value"`
+}
+
+// RecordFacts records facts of one attempt. A fact over its bounds is refused.
+type RecordFacts struct {
+	Job   fleet.JobID `json:"job"`
+	Fence fleet.Fence `json:"fence"`
+	Facts []Fact      `json:"facts"`
+}
+
+func (*RecordFacts) kind() Kind { return 6 }
+
+func (c *RecordFacts) apply(t *txn) Result {
+	j, _, a, bad := t.attempt(c.Job, c.Fence)
+	if a == nil {
+		return bad
+	}
+	if a.Facts+len(c.Facts) > fleet.MaxFacts {
+		return refuse(fleet.TooLarge, "attempt %s has %d facts, at most %d", c.Fence, a.Facts, fleet.MaxFacts)
+	}
+	for _, f := range c.Facts {
+		if len(f.Value) > fleet.MaxFact {
+			return refuse(fleet.TooLarge, "fact %s of %d bytes, at most %d", f.Kind, len(f.Value), fleet.MaxFact)
+		}
+		if err := t.fact(j, a, f); err != nil {
+			return refuse(fleet.BadRequest, "fact %s: %v", f.Kind, err)
+		}
+	}
+	a.Facts += len(c.Facts)
+	return t.put(j)
+}
+
+func (t *txn) fact(j *fleet.Job, a *fleet.Attempt, f Fact) error {
+	switch f.Kind {
+	case "phase":
+		if err := json.Unmarshal(f.Value, &a.Phase); err != nil {
+			return err
+		}
+		a.PhaseAt = t.now()
+		if a.Phase == "preparing" && j.State == fleet.Assigned && a == pending(j.Turn()) {
+			t.become(j, fleet.Preparing, "preparing", "on %s", a.RunnerName)
+		}
+	case "detail":
+		var s string
+		if err := json.Unmarshal(f.Value, &s); err != nil {
+			return err
+		}
+		a.Detail = s
+		if j.State == fleet.Running && j.Current() == a {
+			j.Reason.Detail = orElse(s, "on "+a.RunnerName)
+		}
+	case "session":
+		return json.Unmarshal(f.Value, &a.SessionID)
+	case "model":
+		return json.Unmarshal(f.Value, &a.Model)
+	case "usage":
+		var u fleet.Usage
+		if err := json.Unmarshal(f.Value, &u); err != nil {
+			return err
+		}
+		a.Usage = &u
+	case "started":
+		var s time.Time
+		if err := json.Unmarshal(f.Value, &s); err != nil {
+			return err
+		}
+		a.StartedAt = &s
+	case "note":
+		var s string
+		if err := json.Unmarshal(f.Value, &s); err != nil {
+			return err
+		}
+		a.Notes = append(a.Notes[:len(a.Notes):len(a.Notes)], s)
+	}
+	return nil // a kind of a newer runner: counted, not kept
+}
+
+// FinishAttempt records how an accepted attempt ended. It always settles the
+// attempt; it settles the job only while the attempt is the current one. A verdict
+// may ride along where nothing has to be checked first.
+type FinishAttempt struct {
+	Job        fleet.JobID        `json:"job"`
+	Fence      fleet.Fence        `json:"fence"`
+	Exit       fleet.Exit         `json:"exit"`
+	Class      fleet.FailureClass `json:"class"`
+	Detail     string             `json:"detail,omitempty"`
+	ResetAt    *time.Time         `json:"reset_at,omitempty"`
+	SessionID  string             `json:"session_id,omitempty"`
+	Model      string             `json:"model,omitempty"`
+	Usage      *fleet.Usage       `json:"usage,omitempty"`
+	StartedAt  time.Time          `json:"started_at,omitzero"`
+	FinishedAt time.Time          `json:"finished_at"`
+	Output     int64              `json:"output"`
+	Events     int64              `json:"events"`
+	Dropped    int64              `json:"dropped,omitempty"`
+	Evidence   *fleet.Evidence    `json:"evidence,omitempty"`
+	Verdict    *fleet.Verdict     `json:"verdict,omitempty"`
+}
+
+func (*FinishAttempt) kind() Kind { return 7 }
+
+func (c *FinishAttempt) apply(t *txn) Result {
+	j, tu, a, bad := t.attempt(c.Job, c.Fence)
+	if a == nil {
+		return bad
+	}
+	switch {
+	case a.State == fleet.AttemptFinished:
+		return Result{ID: string(j.ID), Repeated: true, Job: j}
+	case a.AcceptedAt == nil:
+		return refuse(fleet.StaleFence, "attempt %s of job %s was never accepted", c.Fence, c.Job)
+	}
+	abandoned := a.State == fleet.AttemptAbandoned
+	a.State, a.Gone = fleet.AttemptFinished, true
+	a.Exit, a.Failure, a.Detail, a.ResetAt = &c.Exit, c.Class, c.Detail, c.ResetAt
+	a.SessionID, a.Model = orElse(c.SessionID, a.SessionID), orElse(c.Model, a.Model)
+	if c.Usage != nil {
+		a.Usage = c.Usage
+	}
+	if !c.StartedAt.IsZero() {
+		a.StartedAt = &c.StartedAt
+	}
+	a.FinishedAt, a.Phase, a.PhaseAt = &c.FinishedAt, "finished", t.now()
+	a.Log.Bytes, a.Log.Events, a.Log.Dropped = c.Output, c.Events, c.Dropped
+	a.Evidence = c.Evidence
+	if abandoned || tu != j.Turn() || tu.Current != a.N {
+		return t.put(j) // kept on the attempt; the job belongs to another
+	}
+	withdraw(tu, "the lost attempt came back with its result")
+	switch {
+	case j.CancelRequestedAt != nil && c.Exit.Reason == "stopped":
+		t.become(j, fleet.Cancelled, "cancelled", "stopped on request")
+		t.ended(j)
+	case c.Verdict != nil:
+		t.judge(j, *c.Verdict)
+	default:
+		t.become(j, fleet.Verifying, "verifying", "evidence is being checked")
+	}
+	return t.put(j)
+}
+
+// DecideJob settles the newest turn by a verdict over the evidence of its current attempt.
+type DecideJob struct {
+	Job      fleet.JobID     `json:"job"`
+	Fence    fleet.Fence     `json:"fence"`
+	Verdict  fleet.Verdict   `json:"verdict"`
+	Evidence *fleet.Evidence `json:"evidence,omitempty"` // as completed by the hub's own checks
+}
+
+func (*DecideJob) kind() Kind { return 8 }
+
+func (c *DecideJob) apply(t *txn) Result {
+	j, tu, a, bad := t.attempt(c.Job, c.Fence)
+	if a == nil {
+		return bad
+	}
+	if tu != j.Turn() || tu.Current != a.N || j.State != fleet.Verifying && j.State != fleet.NeedsReview {
+		return refuse(fleet.NotCurrent, "job %s is not waiting for a verdict on attempt %s", c.Job, c.Fence)
+	}
+	if c.Evidence != nil {
+		a.Evidence = c.Evidence
+	}
+	if j.State == fleet.NeedsReview && c.Verdict.State() == fleet.NeedsReview {
+		return t.put(j) // no news
+	}
+	t.judge(j, c.Verdict)
+	return t.put(j)
+}
+
+// judge moves the newest turn to where a verdict leads.
+func (t *txn) judge(j *fleet.Job, v fleet.Verdict) {
+	j.Turn().Verdict = &v
+	reason := "no reason given"
+	if len(v.Reasons) > 0 {
+		reason = v.Reasons[0]
+	}
+	t.become(j, v.State(), string(v.Decision), "%s", reason)
+	t.ended(j)
+}
+
+// SealLog records that the hub holds every byte of an attempt's streams.
+type SealLog struct {
+	Job    fleet.JobID `json:"job"`
+	Fence  fleet.Fence `json:"fence"`
+	Output int64       `json:"output"`
+	Events int64       `json:"events"`
+}
+
+func (*SealLog) kind() Kind { return 9 }
+
+func (c *SealLog) apply(t *txn) Result {
+	j, _, a, bad := t.attempt(c.Job, c.Fence)
+	if a == nil {
+		return bad
+	}
+	if a.Log.Sealed {
+		return Result{ID: string(j.ID), Repeated: true, Job: j}
+	}
+	a.Log.Bytes, a.Log.Durable, a.Log.Events, a.Log.Sealed = c.Output, c.Output, c.Events, true
+	return t.put(j)
+}
+
+// UpdateEvidence replaces the evidence of a finished attempt after artifacts came late.
+type UpdateEvidence struct {
+	Job      fleet.JobID     `json:"job"`
+	Fence    fleet.Fence     `json:"fence"`
+	Evidence *fleet.Evidence `json:"evidence"`
+}
+
+func (*UpdateEvidence) kind() Kind { return 10 }
+
+func (c *UpdateEvidence) apply(t *txn) Result {
+	j, _, a, bad := t.attempt(c.Job, c.Fence)
+	if a == nil {
+		return bad
+	}
+	if a.State != fleet.AttemptFinished {
+		return refuse(fleet.Conflict, "attempt %s of job %s has not finished", c.Fence, c.Job)
+	}
+	a.Evidence = c.Evidence
+	return t.put(j)
+}
+
+// GrantPush permits the current attempt, and nobody else, to push one commit to
+// one ref. Without a commit it permits the attempt's own agent to ask for
+// credentials of the remote, while it runs.
+type GrantPush struct {
+	Job    fleet.JobID `json:"job"`
+	Fence  fleet.Fence `json:"fence"`
+	Remote string      `json:"remote"`
+	Ref    string      `json:"ref,omitempty"`
+	SHA    string      `json:"sha,omitempty"`
+}
+
+func (*GrantPush) kind() Kind { return 11 }
+
+func (c *GrantPush) apply(t *txn) Result {
+	j, tu, a, bad := t.attempt(c.Job, c.Fence)
+	if a == nil {
+		return bad
+	}
+	switch {
+	case tu != j.Turn() || tu.Current != a.N || a.Stop != "":
+		return refuse(fleet.StaleFence, "attempt %s of job %s is not the current one; its push is refused", c.Fence, c.Job)
+	case c.SHA == "" && j.State != fleet.Running:
+		return refuse(fleet.Conflict, "job %s is %s; credentials are given only while it runs", c.Job, j.State)
+	case c.SHA != "" && j.State == fleet.Verifying:
+		return refuse(fleet.Unavailable, "job %s is being verified; ask again", c.Job)
+	case c.SHA != "" && j.State != fleet.Succeeded:
+		return refuse(fleet.Conflict, "job %s is %s; only the work of a succeeded turn is pushed", c.Job, j.State)
+	}
+	for _, p := range a.Pushes {
+		if p.Remote == c.Remote && p.Ref == c.Ref && p.SHA == c.SHA {
+			return Result{ID: string(j.ID), Repeated: true, Job: j}
+		}
+	}
+	if len(a.Pushes) >= 100 {
+		return refuse(fleet.TooLarge, "attempt %s has been granted 100 pushes, the bound", c.Fence)
+	}
+	a.Pushes = append(a.Pushes[:len(a.Pushes):len(a.Pushes)], fleet.Push{Remote: c.Remote, Ref: c.Ref, SHA: c.SHA, At: t.now()})
+	return t.put(j)
+}
+
+// RecordPush records what became of a permitted push.
+type RecordPush struct {
+	Job    fleet.JobID `json:"job"`
+	Fence  fleet.Fence `json:"fence"`
+	Ref    string      `json:"ref"`
+	SHA    string      `json:"sha"`
+	Result string      `json:"result"`
+}
+
+func (*RecordPush) kind() Kind { return 12 }
+
+func (c *RecordPush) apply(t *txn) Result {
+	j, _, a, bad := t.attempt(c.Job, c.Fence)
+	if a == nil {
+		return bad
+	}
+	pushes := append([]fleet.Push(nil), a.Pushes...)
+	for i := range pushes {
+		if pushes[i].Ref == c.Ref && pushes[i].SHA == c.SHA {
+			pushes[i].Result = c.Result
+			a.Pushes = pushes
+			if c.Result == "pushed" {
+				j.Pulled = true
+			}
+			return t.put(j)
+		}
+	}
+	return refuse(fleet.NotFound, "job %s has no permit for %s at %s", c.Job, c.Ref, c.SHA)
+}

@@ -1,0 +1,131 @@
+package state
+
+import (
+	"time"
+
+	"tugline.dev/tugline/shared/fleet"
+)
+
+var _ = register(func() Command { return new(Expire) })
+
+// Expire deletes what has reached its end: the named job records, idempotency
+// keys older than a day, audit records older than AuditAge, tickets a day past
+// their end. At most Limit of each go in one entry, so that none is long.
+type Expire struct {
+	Jobs     []fleet.JobID `json:"jobs,omitempty"`
+	AuditAge time.Duration `json:"audit_age_ns"`
+	Limit    int           `json:"limit"`
+}
+
+func (*Expire) kind() Kind { return 48 }
+
+func (c *Expire) apply(t *txn) Result {
+	for _, id := range c.Jobs {
+		if j := t.job(id); j != nil && j.State.Ended() && !anyOpen(j) {
+			t.drop(j)
+		}
+	}
+	var keys []*Idem
+	each(t.Txn, tableIdem, "at", func(i *Idem) bool {
+		if t.now().Sub(i.At) < KeepKeys || len(keys) >= c.Limit {
+			return false
+		}
+		keys = append(keys, i)
+		return true
+	})
+	for _, i := range keys {
+		mustDelete(t.Txn, tableIdem, i)
+		t.add("idem", -1)
+		t.add("idem:"+i.Actor, -1)
+	}
+	var audit []*Audit
+	each(t.Txn, tableAudit, "id", func(a *Audit) bool {
+		if t.now().Sub(a.At) < c.AuditAge || len(audit) >= c.Limit {
+			return false
+		}
+		audit = append(audit, a)
+		return true
+	})
+	for _, a := range audit {
+		mustDelete(t.Txn, tableAudit, a)
+	}
+	var tickets []*fleet.Ticket
+	each(t.Txn, tableTickets, "id", func(k *fleet.Ticket) bool {
+		if t.now().After(k.ExpiresAt.Add(KeepKeys)) {
+			tickets = append(tickets, k)
+		}
+		return true
+	})
+	for _, k := range tickets {
+		mustDelete(t.Txn, tableTickets, k)
+	}
+	return Result{}
+}
+
+func anyOpen(j *fleet.Job) bool {
+	found := false
+	eachOpen(j, func(*open) { found = true })
+	return found
+}
+
+// audit records who did what.
+func (t *txn) audit(c Command, r Result) {
+	a := &Audit{Index: t.index, At: t.now(), Actor: t.head.Actor, Command: verb(c), Subject: r.ID}
+	switch c := c.(type) {
+	case *CancelJob:
+		if c.Abandon {
+			a.Detail = "abandon"
+		}
+	case *RemoveRunner:
+		if c.AbandonJobs {
+			a.Detail = "abandon jobs"
+		}
+	case *SettleJob:
+		a.Detail = "reject"
+		if c.Accept {
+			a.Detail = "accept"
+		}
+	case *RetryJob:
+		if c.Grant {
+			a.Detail = "grant"
+		}
+	case *Set:
+		a.Detail = c.Value
+	}
+	mustInsert(t.Txn, tableAudit, a)
+}
+
+// verb names a command in the audit record.
+func verb(c Command) string {
+	switch c.(type) {
+	case *SubmitJob:
+		return "job.submit"
+	case *CancelJob:
+		return "job.cancel"
+	case *SettleJob:
+		return "job.settle"
+	case *RetryJob:
+		return "job.retry"
+	case *FollowUp:
+		return "job.follow_up"
+	case *MarkPulled:
+		return "job.pulled"
+	case *Set:
+		return "setting.set"
+	case *CreateToken:
+		return "token.create"
+	case *RevokeToken:
+		return "token.revoke"
+	case *CreateTicket:
+		return "ticket.create"
+	case *Enrol:
+		return "runner.enrol"
+	case *FlagRunner:
+		return "runner.flag"
+	case *RemoveRunner:
+		return "runner.remove"
+	case *RevokeRunner:
+		return "runner.revoke"
+	}
+	return "other"
+}

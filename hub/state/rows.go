@@ -1,0 +1,197 @@
+package state
+
+import (
+	"fmt"
+	"time"
+
+	"tugline.dev/tugline/shared/fleet"
+)
+
+func (t *txn) job(id fleet.JobID) *fleet.Job {
+	return first[fleet.Job](t.Txn, tableJobs, "id", string(id))
+}
+
+func (t *txn) runner(id fleet.RunnerID) *fleet.Runner {
+	return first[fleet.Runner](t.Txn, tableRunners, "id", string(id))
+}
+
+// edit gives a copy of the job that the command may change and must put.
+func (t *txn) edit(id fleet.JobID) (*fleet.Job, Result) {
+	j := t.job(id)
+	if j == nil {
+		return nil, refuse(fleet.NotFound, "there is no job %s", id)
+	}
+	return j.Clone(), Result{}
+}
+
+// put stores a changed job, keeps the rows derived from it in step, and refuses a
+// move that the table of moves does not have.
+func (t *txn) put(j *fleet.Job) Result {
+	old := t.job(j.ID)
+	if old != nil && old.State != j.State {
+		if _, ok := fleet.Legal(old.State, j.State); !ok {
+			return refuse(fleet.Conflict, "job %s is %s and cannot become %s", j.ID, old.State, j.State)
+		}
+	}
+	j.UpdatedAt, j.Revision = t.now(), t.index
+	if old == nil {
+		t.add("jobs", 1)
+	} else {
+		t.underive(old)
+	}
+	t.derive(j)
+	mustInsert(t.Txn, tableJobs, j)
+	t.changed(Change{What: "job", Job: j})
+	return Result{ID: string(j.ID), Job: j}
+}
+
+// drop deletes a job and all rows derived from it.
+func (t *txn) drop(j *fleet.Job) {
+	t.underive(j)
+	mustDelete(t.Txn, tableJobs, j)
+	t.add("jobs", -1)
+	t.changed(Change{What: "job", Job: j, Removed: true})
+}
+
+func (t *txn) derive(j *fleet.Job) {
+	if j.State == fleet.Queued {
+		mustInsert(t.Txn, tableQueue, &queued{j.Seq, j.ID})
+		t.add("queued", 1)
+		t.add("queued:"+j.Actor, 1)
+	}
+	eachOpen(j, func(o *open) { mustInsert(t.Txn, tableOpen, o) })
+	if k := j.Spec.ConcurrencyKey; k != "" && holdsKey(j) {
+		mustInsert(t.Txn, tableHolds, &hold{k, j.ID})
+	}
+}
+
+func (t *txn) underive(j *fleet.Job) {
+	if j.State == fleet.Queued {
+		mustDelete(t.Txn, tableQueue, &queued{j.Seq, j.ID})
+		t.add("queued", -1)
+		t.add("queued:"+j.Actor, -1)
+	}
+	eachOpen(j, func(o *open) { mustDelete(t.Txn, tableOpen, o) })
+	if k := j.Spec.ConcurrencyKey; k != "" && holdsKey(j) {
+		mustDelete(t.Txn, tableHolds, &hold{k, j.ID})
+	}
+}
+
+// eachOpen gives the attempts of a job that still concern their runners. Attempts
+// of earlier turns are included: their log may be unsealed, their processes alive.
+func eachOpen(j *fleet.Job, f func(*open)) {
+	for _, tu := range j.Turns {
+		for _, a := range tu.Attempts {
+			if isOpen(j, tu, a) {
+				f(&open{j.ID, a.Fence, a.Runner, a.HoldsSlot()})
+			}
+		}
+	}
+}
+
+func isOpen(j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt) bool {
+	switch a.State {
+	case fleet.AttemptAssigned, fleet.AttemptRunning:
+		return true
+	case fleet.AttemptLost:
+		return !a.Gone
+	case fleet.AttemptFinished:
+		return !a.Log.Sealed || j.State == fleet.Verifying && tu == j.Turn() && tu.Current == a.N
+	}
+	return false
+}
+
+// holdsKey says whether the job keeps others with its concurrency key waiting.
+func holdsKey(j *fleet.Job) bool {
+	if j.State.Active() {
+		return true
+	}
+	for _, tu := range j.Turns {
+		for _, a := range tu.Attempts {
+			if a.HoldsSlot() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Want says what the hub wants of an attempt that its runner shows or that is
+// open: "run", "stop" with a reason, or "forget"; empty where it has no opinion,
+// which leaves the attempt alone.
+func Want(j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt) (intent, reason string) {
+	if a.Stop != "" && !a.Gone && a.State != fleet.AttemptFinished {
+		return "stop", a.Stop
+	}
+	switch a.State {
+	case fleet.AttemptAssigned, fleet.AttemptRunning, fleet.AttemptLost:
+		return "run", ""
+	case fleet.AttemptFinished:
+		if a.Log.Sealed && !isOpen(j, tu, a) {
+			return "forget", ""
+		}
+		return "run", ""
+	case fleet.AttemptDeclined:
+		return "forget", ""
+	case fleet.AttemptReturned, fleet.AttemptWithdrawn, fleet.AttemptAbandoned:
+		if a.Gone {
+			return "forget", ""
+		}
+		return "stop", orElse(a.Stop, string(a.State))
+	}
+	return "", ""
+}
+
+func orElse(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// become moves the job and its newest turn, and says why.
+func (t *txn) become(j *fleet.Job, s fleet.State, code, format string, args ...any) {
+	tu := j.Turn()
+	j.State, tu.State = s, s
+	j.Reason = fleet.Reason{Code: code, Detail: fmt.Sprintf(format, args...), Since: t.now()}
+	if s.Ended() {
+		at := t.now()
+		tu.EndedAt = &at
+	} else {
+		tu.EndedAt = nil
+	}
+}
+
+// queue puts the newest turn (back) in the queue.
+func (t *txn) queue(j *fleet.Job, code, format string, args ...any) {
+	t.become(j, fleet.Queued, code, format, args...)
+	j.Turn().QueuedAt = t.now()
+}
+
+// accepted counts the attempts of a turn that cost its budget.
+func accepted(tu *fleet.Turn) int {
+	n := 0
+	for _, a := range tu.Attempts {
+		if a.AcceptedAt != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// pending gives the newest attempt if it was assigned and not yet accepted.
+func pending(tu *fleet.Turn) *fleet.Attempt {
+	if n := len(tu.Attempts); n > 0 && tu.Attempts[n-1].State == fleet.AttemptAssigned {
+		return tu.Attempts[n-1]
+	}
+	return nil
+}
+
+// withdraw ends an unaccepted attempt because something else settled the turn.
+func withdraw(tu *fleet.Turn, why string) {
+	if a := pending(tu); a != nil {
+		a.State, a.Stop = fleet.AttemptWithdrawn, why
+	}
+}
+
+func at(t time.Time) *time.Time { return &t }

@@ -1,0 +1,194 @@
+package state
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/go-memdb"
+
+	"tugline.dev/tugline/shared/fleet"
+)
+
+const (
+	tableMeta    = "meta"
+	tableJobs    = "jobs"
+	tableQueue   = "queue"
+	tableOpen    = "open"
+	tableHolds   = "holds"
+	tableRunners = "runners"
+	tableTokens  = "tokens"
+	tableTickets = "tickets"
+	tableIdem    = "idem"
+	tableCounts  = "counts"
+	tableAudit   = "audit"
+)
+
+// Idem remembers the outcome of a keyed creation.
+type Idem struct {
+	ID      string       `json:"id"`
+	Actor   string       `json:"actor"`
+	Hash    fleet.Digest `json:"hash"`
+	Created string       `json:"created"`
+	At      time.Time    `json:"at"`
+}
+
+// Audit is one mutation by a person or a script.
+type Audit struct {
+	Index   uint64    `json:"index"`
+	At      time.Time `json:"at"`
+	Actor   string    `json:"actor"`
+	Command string    `json:"command"`
+	Subject string    `json:"subject,omitempty"`
+	Detail  string    `json:"detail,omitempty"`
+}
+
+// queued is a derived row: a job that waits, in the queue's order.
+type queued struct {
+	Seq uint64
+	Job fleet.JobID
+}
+
+// open is a derived row: an attempt that still concerns its runner.
+type open struct {
+	Job    fleet.JobID
+	Fence  fleet.Fence
+	Runner fleet.RunnerID
+	Holds  bool // a slot
+}
+
+// hold is a derived row: the job that holds a concurrency key.
+type hold struct {
+	Key string
+	Job fleet.JobID
+}
+
+type count struct {
+	Name string
+	N    int
+}
+
+var schema = &memdb.DBSchema{Tables: map[string]*memdb.TableSchema{
+	tableMeta:    table(tableMeta, idx("id", func(*Meta) string { return "meta" })),
+	tableJobs:    table(tableJobs, idx("id", func(j *fleet.Job) string { return string(j.ID) })),
+	tableQueue:   table(tableQueue, idx("id", func(q *queued) string { return order(q.Seq, string(q.Job)) })),
+	tableOpen:    table(tableOpen, idx("id", func(o *open) string { return string(o.Job) + "/" + o.Fence.String() }), multi("runner", func(o *open) string { return string(o.Runner) })),
+	tableHolds:   table(tableHolds, idx("id", func(h *hold) string { return h.Key + "\x00" + string(h.Job) })),
+	tableRunners: table(tableRunners, idx("id", func(r *fleet.Runner) string { return string(r.ID) }), multi("name", func(r *fleet.Runner) string { return r.Name })),
+	tableTokens:  table(tableTokens, idx("id", func(k *fleet.Token) string { return string(k.ID) }), multi("hash", func(k *fleet.Token) string { return string(k.Hash) })),
+	tableTickets: table(tableTickets, idx("id", func(k *fleet.Ticket) string { return string(k.Hash) })),
+	tableIdem:    table(tableIdem, idx("id", func(i *Idem) string { return i.ID }), multi("at", func(i *Idem) string { return order(uint64(i.At.UnixNano()), "") })),
+	tableCounts:  table(tableCounts, idx("id", func(c *count) string { return c.Name })),
+	tableAudit:   table(tableAudit, idx("id", func(a *Audit) string { return order(a.Index, "") })),
+}}
+
+// order gives a string that sorts as the number does.
+func order(n uint64, rest string) string {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], n)
+	return string(b[:]) + rest
+}
+
+func table(name string, ix ...*memdb.IndexSchema) *memdb.TableSchema {
+	t := &memdb.TableSchema{Name: name, Indexes: map[string]*memdb.IndexSchema{}}
+	for _, i := range ix {
+		t.Indexes[i.Name] = i
+	}
+	return t
+}
+
+func idx[T any](name string, f func(*T) string) *memdb.IndexSchema {
+	return &memdb.IndexSchema{Name: name, Unique: true, Indexer: indexer[T]{f}}
+}
+
+func multi[T any](name string, f func(*T) string) *memdb.IndexSchema {
+	return &memdb.IndexSchema{Name: name, Indexer: indexer[T]{f}}
+}
+
+// indexer takes the key of a row from a function instead of by reflection.
+type indexer[T any] struct{ key func(*T) string }
+
+func (x indexer[T]) FromObject(obj any) (bool, []byte, error) {
+	row, ok := obj.(*T)
+	if !ok {
+		return false, nil, fmt.Errorf("row is a %T", obj)
+	}
+	return true, append([]byte(x.key(row)), 0), nil
+}
+
+func (x indexer[T]) FromArgs(args ...any) ([]byte, error) {
+	if len(args) != 1 {
+		return nil, fmt.Errorf("one argument, not %d", len(args))
+	}
+	s, ok := args[0].(string)
+	if !ok {
+		return nil, fmt.Errorf("a string, not a %T", args[0])
+	}
+	return append([]byte(s), 0), nil
+}
+
+func (x indexer[T]) PrefixFromArgs(args ...any) ([]byte, error) {
+	b, err := x.FromArgs(args...)
+	if err != nil {
+		return nil, err
+	}
+	return b[:len(b)-1], nil
+}
+
+// The database fails only on a schema error, which is a bug of this package.
+
+func mustInsert(tx *memdb.Txn, table string, row any) {
+	if err := tx.Insert(table, row); err != nil {
+		panic(fmt.Sprintf("insert into %s: %v", table, err))
+	}
+}
+
+func mustDelete(tx *memdb.Txn, table string, row any) {
+	if err := tx.Delete(table, row); err != nil && err != memdb.ErrNotFound {
+		panic(fmt.Sprintf("delete from %s: %v", table, err))
+	}
+}
+
+func first[T any](tx *memdb.Txn, table, index, key string) *T {
+	row, err := tx.First(table, index, key)
+	if err != nil {
+		panic(fmt.Sprintf("read %s: %v", table, err))
+	}
+	if row == nil {
+		return nil
+	}
+	return row.(*T)
+}
+
+// each walks rows in the order of an index until f says stop.
+func each[T any](tx *memdb.Txn, table, index string, f func(*T) bool, args ...any) {
+	it, err := tx.Get(table, index, args...)
+	if err != nil {
+		panic(fmt.Sprintf("walk %s: %v", table, err))
+	}
+	for row := it.Next(); row != nil; row = it.Next() {
+		if !f(row.(*T)) {
+			return
+		}
+	}
+}
+
+func getMeta(tx *memdb.Txn) *Meta { return first[Meta](tx, tableMeta, "id", "meta") }
+
+func (t *txn) count(name string) int {
+	if c := first[count](t.Txn, tableCounts, "id", name); c != nil {
+		return c.N
+	}
+	return 0
+}
+
+func (t *txn) add(name string, n int) {
+	now := t.count(name) + n
+	if now <= 0 {
+		mustDelete(t.Txn, tableCounts, &count{Name: name})
+		return
+	}
+	mustInsert(t.Txn, tableCounts, &count{Name: name, N: now})
+}
+
+func idemID(actor, route, key string) string { return actor + "\x00" + route + "\x00" + key }

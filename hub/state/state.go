@@ -1,0 +1,158 @@
+// Package state is the replicated state machine of the hub: the commands, what
+// each does, and the views of the result. Apply is a function of the state and
+// the entry alone, so every node that applies the same log holds the same state:
+// time, ids, placement and verdicts are decided before an entry is proposed and
+// ride in it. A refusal is a coded result that changes nothing; an entry that
+// cannot be decoded is an error, and the node that meets it must stop.
+//
+// The package leaves to others where entries come from, who may propose what, and
+// everything that is not remembered (presence, samples, output, artifacts).
+package state
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-memdb"
+
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// Machine holds the state. One goroutine applies; any number read views.
+type Machine struct {
+	current atomic.Pointer[memdb.MemDB] // replaced whole by Restore, under the feet of readers
+}
+
+// New makes an empty machine.
+func New() *Machine {
+	db, err := memdb.NewMemDB(schema)
+	if err != nil {
+		panic(fmt.Sprintf("state schema: %v", err)) // the schema is a constant of this package
+	}
+	m := new(Machine)
+	m.current.Store(db)
+	tx := db.Txn(true)
+	mustInsert(tx, tableMeta, &Meta{})
+	tx.Commit()
+	return m
+}
+
+// Meta is what the cluster knows of itself.
+type Meta struct {
+	Cluster  string            `json:"cluster"`
+	Epoch    uint64            `json:"epoch"`
+	Time     time.Time         `json:"time"`  // state time: never runs backwards
+	Index    uint64            `json:"index"` // of the last entry applied
+	Settings map[string]string `json:"settings,omitempty"`
+}
+
+// Result is the answer to a command. With a Code nothing was changed.
+type Result struct {
+	Code     fleet.Code  `json:"code,omitempty"`
+	Detail   string      `json:"detail,omitempty"`
+	ID       string      `json:"id,omitempty"` // of what was created
+	Fence    fleet.Fence `json:"fence,omitzero"`
+	Index    uint64      `json:"index,omitempty"`
+	Repeated bool        `json:"repeated,omitempty"` // nothing new: the same was already recorded
+	Job      *fleet.Job  `json:"-"`                  // as it stands after the command, where it names one
+}
+
+// Err gives the refusal as an error that wraps its code, or nil.
+func (r Result) Err() error {
+	if r.Code == "" {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", r.Detail, r.Code)
+}
+
+// Change is one thing that an entry changed, for the feed.
+type Change struct {
+	What    string        `json:"what"` // job, runner, token, ticket, setting
+	Job     *fleet.Job    `json:"job,omitempty"`
+	Runner  *fleet.Runner `json:"runner,omitempty"`
+	Removed bool          `json:"removed,omitempty"`
+}
+
+// txn is one Apply in progress.
+type txn struct {
+	*memdb.Txn
+	meta    Meta // a copy; stored at commit
+	index   uint64
+	head    Head
+	changes []Change
+}
+
+// now is the state time of the entry.
+func (t *txn) now() time.Time { return t.meta.Time }
+
+// Apply decodes and applies the entry at the given index. Entries at or below the
+// last applied index are skipped, so a replay over a restored snapshot is harmless.
+func (m *Machine) Apply(index uint64, entry []byte) (Result, []Change, error) {
+	head, cmd, err := Decode(entry)
+	if err != nil {
+		return Result{}, nil, fmt.Errorf("apply entry %d: %w", index, err)
+	}
+	db := m.current.Load()
+	tx := &txn{Txn: db.Txn(true), index: index, head: head}
+	defer func() { tx.Abort() }()
+	tx.meta = *getMeta(tx.Txn)
+	if index <= tx.meta.Index {
+		return Result{Index: index, Repeated: true}, nil, nil
+	}
+	tx.meta.Index = index
+	if head.At.After(tx.meta.Time) {
+		tx.meta.Time = head.At
+	}
+	res := tx.keyed(cmd)
+	res.Index = index
+	if res.Code != "" || res.Repeated {
+		// Nothing of the command may stay, but the index and the time go on.
+		meta := tx.meta
+		tx.Abort()
+		tx.Txn = db.Txn(true)
+		old := getMeta(tx.Txn)
+		meta.Cluster, meta.Epoch, meta.Settings = old.Cluster, old.Epoch, old.Settings
+		tx.meta, tx.changes = meta, nil
+	} else if !head.Machine() {
+		tx.audit(cmd, res)
+	}
+	meta := tx.meta
+	mustInsert(tx.Txn, tableMeta, &meta)
+	tx.Commit()
+	return res, tx.changes, nil
+}
+
+// keyed applies a command once per idempotency key.
+func (t *txn) keyed(cmd Command) Result {
+	if t.head.Key == "" {
+		return cmd.apply(t)
+	}
+	id := idemID(t.head.Actor, t.head.Route, t.head.Key)
+	if was := first[Idem](t.Txn, tableIdem, "id", id); was != nil {
+		if was.Hash != t.head.Hash {
+			return refuse(fleet.KeyReused, "idempotency key %q was used before with another payload; use a new key", t.head.Key)
+		}
+		r := Result{ID: was.Created, Repeated: true}
+		if j := t.job(fleet.JobID(was.Created)); j != nil {
+			r.Job = j
+		}
+		return r
+	}
+	if t.count("idem") >= MaxKeys || t.count("idem:"+t.head.Actor) >= MaxKeysPerToken {
+		return refuse(fleet.KeysFull, "too many idempotency keys are held (%d a token, %d in all, kept 24 h); try again later", MaxKeysPerToken, MaxKeys)
+	}
+	r := cmd.apply(t)
+	if r.Code == "" && r.ID != "" {
+		mustInsert(t.Txn, tableIdem, &Idem{ID: id, Actor: t.head.Actor, Hash: t.head.Hash, Created: r.ID, At: t.now()})
+		t.add("idem", 1)
+		t.add("idem:"+t.head.Actor, 1)
+	}
+	return r
+}
+
+func refuse(code fleet.Code, format string, args ...any) Result {
+	return Result{Code: code, Detail: fmt.Sprintf(format, args...)}
+}
+
+func (t *txn) changed(c Change) { t.changes = append(t.changes, c) }

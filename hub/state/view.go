@@ -1,0 +1,200 @@
+package state
+
+import (
+	"slices"
+
+	"github.com/hashicorp/go-memdb"
+
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// View is one consistent state. What it returns is shared and must not be changed.
+type View struct{ tx *memdb.Txn }
+
+// View gives the state as of the last applied entry.
+func (m *Machine) View() View { return View{m.current.Load().Txn(false)} }
+
+// Meta gives what the cluster knows of itself.
+func (v View) Meta() Meta { return *getMeta(v.tx) }
+
+// Job gives one job.
+func (v View) Job(id fleet.JobID) (*fleet.Job, bool) {
+	j := first[fleet.Job](v.tx, tableJobs, "id", string(id))
+	return j, j != nil
+}
+
+// Jobs walks jobs from the newest to the oldest, starting below the id before
+// (empty: at the newest), until f says stop.
+func (v View) Jobs(before fleet.JobID, f func(*fleet.Job) bool) {
+	var it memdb.ResultIterator
+	var err error
+	if before == "" {
+		it, err = v.tx.GetReverse(tableJobs, "id")
+	} else {
+		it, err = v.tx.ReverseLowerBound(tableJobs, "id", string(before))
+	}
+	if err != nil {
+		panic("walk jobs: " + err.Error()) // a schema error
+	}
+	for row := it.Next(); row != nil; row = it.Next() {
+		j := row.(*fleet.Job)
+		if j.ID == before {
+			continue
+		}
+		if !f(j) {
+			return
+		}
+	}
+}
+
+// JobsByPrefix gives the jobs whose id starts with the given text, at most n.
+func (v View) JobsByPrefix(prefix string, n int) []*fleet.Job {
+	var out []*fleet.Job
+	each(v.tx, tableJobs, "id_prefix", func(j *fleet.Job) bool {
+		out = append(out, j)
+		return len(out) < n
+	}, prefix)
+	return out
+}
+
+// Queue walks the queued jobs in order until f says stop.
+func (v View) Queue(f func(*fleet.Job) bool) {
+	each(v.tx, tableQueue, "id", func(q *queued) bool {
+		j, _ := v.Job(q.Job)
+		return f(j)
+	})
+}
+
+// Open is an attempt that still concerns its runner: assigned, running, lost and
+// not known to be gone, or finished and not yet sealed and judged.
+type Open struct {
+	Job     *fleet.Job
+	Turn    *fleet.Turn
+	Attempt *fleet.Attempt
+}
+
+// Open walks every open attempt until f says stop.
+func (v View) Open(f func(Open) bool) {
+	each(v.tx, tableOpen, "id", func(o *open) bool { return f(v.open(o)) })
+}
+
+// OpenOf gives the open attempts of one runner.
+func (v View) OpenOf(r fleet.RunnerID) []Open {
+	var out []Open
+	each(v.tx, tableOpen, "runner", func(o *open) bool {
+		out = append(out, v.open(o))
+		return true
+	}, string(r))
+	return out
+}
+
+func (v View) open(o *open) Open {
+	j, _ := v.Job(o.Job)
+	t, a := j.Find(o.Fence)
+	return Open{j, t, a}
+}
+
+// Held counts the slots of a runner that are occupied, from the job records.
+func (v View) Held(r fleet.RunnerID) int {
+	n := 0
+	each(v.tx, tableOpen, "runner", func(o *open) bool {
+		if o.Holds {
+			n++
+		}
+		return true
+	}, string(r))
+	return n
+}
+
+// Holder gives a job that holds the concurrency key.
+func (v View) Holder(key string) (fleet.JobID, bool) {
+	h := first[hold](v.tx, tableHolds, "id_prefix", key+"\x00")
+	if h == nil {
+		return "", false
+	}
+	return h.Job, true
+}
+
+// Runner gives one runner by id, removed ones included.
+func (v View) Runner(id fleet.RunnerID) (*fleet.Runner, bool) {
+	r := first[fleet.Runner](v.tx, tableRunners, "id", string(id))
+	return r, r != nil
+}
+
+// FindRunner gives the runner with the given id or, among those not removed, name.
+func (v View) FindRunner(s string) (*fleet.Runner, bool) {
+	if r, ok := v.Runner(fleet.RunnerID(s)); ok && !r.Removed {
+		return r, true
+	}
+	var found *fleet.Runner
+	each(v.tx, tableRunners, "name", func(r *fleet.Runner) bool {
+		if !r.Removed {
+			found = r
+		}
+		return found == nil
+	}, s)
+	return found, found != nil
+}
+
+// Runners gives all runners that are not removed, by id.
+func (v View) Runners() []*fleet.Runner {
+	var out []*fleet.Runner
+	each(v.tx, tableRunners, "id", func(r *fleet.Runner) bool {
+		if !r.Removed {
+			out = append(out, r)
+		}
+		return true
+	})
+	return out
+}
+
+// TokenByHash gives the token whose secret has the given hash.
+func (v View) TokenByHash(h fleet.Digest) (*fleet.Token, bool) {
+	k := first[fleet.Token](v.tx, tableTokens, "hash", string(h))
+	return k, k != nil
+}
+
+// Token gives one token by id.
+func (v View) Token(id fleet.TokenID) (*fleet.Token, bool) {
+	k := first[fleet.Token](v.tx, tableTokens, "id", string(id))
+	return k, k != nil
+}
+
+// Tokens gives all tokens by id.
+func (v View) Tokens() []*fleet.Token {
+	var out []*fleet.Token
+	each(v.tx, tableTokens, "id", func(k *fleet.Token) bool { out = append(out, k); return true })
+	return out
+}
+
+// Ticket gives the ticket whose secret has the given hash.
+func (v View) Ticket(h fleet.Digest) (*fleet.Ticket, bool) {
+	k := first[fleet.Ticket](v.tx, tableTickets, "id", string(h))
+	return k, k != nil
+}
+
+// Audit gives the newest n audit records below the index before (0: the newest).
+func (v View) Audit(before uint64, n int) []*Audit {
+	it, err := v.tx.GetReverse(tableAudit, "id")
+	if err != nil {
+		panic("walk audit: " + err.Error())
+	}
+	var out []*Audit
+	for row := it.Next(); row != nil && len(out) < n; row = it.Next() {
+		if a := row.(*Audit); before == 0 || a.Index < before {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// Count gives a counter of the state: "jobs", "queued", "idem", and with ":ACTOR"
+// behind the last two, those of one token.
+func (v View) Count(name string) int {
+	if c := first[count](v.tx, tableCounts, "id", name); c != nil {
+		return c.N
+	}
+	return 0
+}
+
+func sortKinds(k []Kind) { slices.Sort(k) }
