@@ -180,11 +180,11 @@ func refName(name string) bool {
 	if name == "HEAD" {
 		return true
 	}
-	if !strings.HasPrefix(name, "refs/") || strings.Contains(name, "..") || strings.Contains(name, "@{") {
+	if !strings.HasPrefix(name, "refs/") || strings.HasSuffix(name, ".") || strings.Contains(name, "..") || strings.Contains(name, "@{") {
 		return false
 	}
 	for part := range strings.SplitSeq(name, "/") {
-		if part == "" || part[0] == '.' || part[len(part)-1] == '.' || strings.HasSuffix(part, ".lock") {
+		if part == "" || part[0] == '.' || strings.HasSuffix(part, ".lock") {
 			return false
 		}
 	}

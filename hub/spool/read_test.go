@@ -1,0 +1,181 @@
+package spool
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"tugline.dev/tugline/shared/fleet"
+)
+
+func TestReadAt(t *testing.T) {
+	s := open(t, Config{Dir: t.TempDir()})
+	k := key(0, Output)
+	mustAppend(t, s, k, 0, "abcdef")
+	tests := []struct {
+		off  int64
+		size int
+		want string
+		err  error
+	}{
+		{0, 6, "abcdef", nil},
+		{2, 3, "cde", nil},
+		{4, 5, "ef", io.EOF},
+		{6, 1, "", io.EOF},
+		{100, 1, "", io.EOF},
+		{-1, 1, "", fleet.BadRequest},
+	}
+	for _, tt := range tests {
+		buf := make([]byte, tt.size)
+		n, err := s.ReadAt(k, buf, tt.off)
+		if string(buf[:n]) != tt.want || !errors.Is(err, tt.err) {
+			t.Errorf("ReadAt(%d bytes, %d): %q, %v, want %q, %v", tt.size, tt.off, buf[:n], err, tt.want, tt.err)
+		}
+	}
+}
+
+// TestFollow has readers follow a stream from before it exists to its seal, from
+// different offsets, while one of them never reads.
+func TestFollow(t *testing.T) {
+	s := open(t, Config{Dir: t.TempDir(), OpenFiles: 1})
+	k := key(0, Output)
+	text := bytes.Repeat([]byte("a line of output\n"), 50)
+	idle, err := s.Reader(t.Context(), k, 0, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idle.Close()
+	var wg sync.WaitGroup
+	for _, from := range []int{0, 1, 100, len(text), len(text) + 5} {
+		r, err := s.Reader(t.Context(), k, int64(from), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			defer r.Close()
+			got, err := io.ReadAll(r)
+			if want := text[min(from, len(text)):]; err != nil || !bytes.Equal(got, want) {
+				t.Errorf("follow from %d: %d bytes, %v, want %d", from, len(got), err, len(want))
+			}
+		})
+	}
+	for at := 0; at < len(text); at += 17 {
+		mustAppend(t, s, k, int64(at), string(text[at:at+17]))
+	}
+	if err := s.Seal(t.Context(), k, int64(len(text)), ""); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+}
+
+func TestFollowEnds(t *testing.T) {
+	cause := errors.New("the page was closed")
+	tests := []struct {
+		name string
+		end  func(s *Store, r io.Closer, cancel context.CancelCauseFunc) error
+		want error
+	}{
+		{"context", func(_ *Store, _ io.Closer, cancel context.CancelCauseFunc) error { cancel(cause); return nil }, cause},
+		{"reader closed", func(_ *Store, r io.Closer, _ context.CancelCauseFunc) error { return r.Close() }, errReaderClosed},
+		{"store closed", func(s *Store, _ io.Closer, _ context.CancelCauseFunc) error { return s.Close() }, fleet.Unavailable},
+		{"deleted", func(s *Store, _ io.Closer, _ context.CancelCauseFunc) error { return s.Delete("job0") }, fleet.NotFound},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := open(t, Config{Dir: t.TempDir()})
+			k := key(0, Output)
+			mustAppend(t, s, k, 0, "x")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			r, err := s.Reader(ctx, k, 1, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := make(chan error, 1)
+			go func() {
+				_, err := r.Read(make([]byte, 1))
+				got <- err
+			}()
+			awaitFollower(t, s, k)
+			if err := tt.end(s, r, cancel); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case err := <-got:
+				if !errors.Is(err, tt.want) {
+					t.Errorf("Read: %v, want %v", err, tt.want)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatal("Read still waits")
+			}
+			r.Close()
+		})
+	}
+}
+
+// awaitFollower returns when a reader waits for the stream to grow.
+func awaitFollower(t *testing.T, s *Store, k Key) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(10 * time.Second)
+	for {
+		st, _ := s.find(k)
+		st.mu.Lock()
+		waits := st.grown != nil
+		st.mu.Unlock()
+		if waits {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("no reader waits")
+		}
+	}
+}
+
+// TestReadersSeeOnlyDurableBytes holds a sync back and looks at the stream.
+func TestReadersSeeOnlyDurableBytes(t *testing.T) {
+	s := open(t, Config{Dir: t.TempDir()})
+	k := key(0, Output)
+	syncing, goOn := make(chan struct{}), make(chan struct{})
+	s.files.open = func(path string, flag int) (file, error) {
+		f, err := openOS(path, flag)
+		return &slowSync{file: f, syncing: syncing, goOn: goOn}, err
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Append(t.Context(), k, 0, []byte("abc"))
+		done <- err
+	}()
+	<-syncing
+	if size, _ := s.Size(k); size != 0 {
+		t.Errorf("Size during the sync: %d, want 0", size)
+	}
+	if got := content(t, s, k); got != "" {
+		t.Errorf("content during the sync: %q, want none", got)
+	}
+	close(goOn)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if got := content(t, s, k); got != "abc" {
+		t.Errorf("content after the sync: %q, want %q", got, "abc")
+	}
+}
+
+type slowSync struct {
+	file
+	syncing, goOn chan struct{}
+}
+
+func (f *slowSync) Sync() error {
+	f.syncing <- struct{}{}
+	<-f.goOn
+	return f.file.Sync()
+}
