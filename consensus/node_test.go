@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/raft"
 	"go.uber.org/goleak"
 )
 
@@ -307,4 +308,13 @@ func TestElectsItselfAtOnce(t *testing.T) {
 	if best > 250*time.Millisecond {
 		t.Errorf("took %v at best", best)
 	}
+}
+
+// entries makes n log entries from index first on.
+func entries(first uint64, n int) []*raft.Log {
+	logs := make([]*raft.Log, n)
+	for i := range logs {
+		logs[i] = &raft.Log{Index: first + uint64(i), Term: 1, Data: []byte("x")}
+	}
+	return logs
 }
