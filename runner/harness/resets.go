@@ -1,0 +1,177 @@
+package harness
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+var (
+	// Mar 17th, 2030 5:46 PM · Mar 17, 2030, 5:46pm (UTC) · Mar 17, 5pm · Mar 17 at 5:46 PM
+	resetDate = regexp.MustCompile(`(?i)\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]* (\d{1,2})(?:st|nd|rd|th)?,?(?: (\d{4}))?,?(?: at)? ` +
+		`(\d{1,2})(?::(\d{2}))? ?([ap])\.?m\b\.?(?: \(([A-Za-z_+/0-9-]+)\))?`)
+	// resets 5pm (Europe/Berlin) · try again at 5:46 PM · resets at 5:46pm
+	resetClock = regexp.MustCompile(`(?i)\b(?:resets?|try again)(?: at)? (\d{1,2})(?::(\d{2}))? ?([ap])\.?m\b\.?(?: \(([A-Za-z_+/0-9-]+)\))?`)
+	// limit reached|1900000000
+	resetEpoch = regexp.MustCompile(`(?i)limit reached ?\| ?(\d{10,13})\b`)
+	resetISO   = regexp.MustCompile(`\b(\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d))`)
+	// try again in 6m0s · in 1.5s · in 3 days 4 hours 5 minutes · after 30 seconds
+	resetWait = regexp.MustCompile(`(?i)\b(?:try again|retry|resets?|available)(?: again)? (?:in|after) ((?:\d+(?:\.\d+)? ?[a-z]+[ ,]*(?:and )?){1,5})`)
+	waitPart  = regexp.MustCompile(`(?i)(\d+(?:\.\d+)?) ?(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?)\b`)
+)
+
+// parseLimits finds in the words of a refusal when it ends. at is when they were said, zone that of a time that
+// names none: CLIs word such times in the zone of their machine.
+func parseLimits(text string, at time.Time, zone *time.Location) limits {
+	if m := resetEpoch.FindStringSubmatch(text); m != nil {
+		n, _ := strconv.ParseInt(m[1], 10, 64)
+		return limits{resetAt: epoch(n)}
+	}
+	if m := resetISO.FindStringSubmatch(text); m != nil {
+		for _, layout := range []string{time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02T15:04:05Z0700"} {
+			if t, err := time.Parse(layout, m[1]); err == nil {
+				t = t.UTC()
+				return limits{resetAt: &t}
+			}
+		}
+	}
+	if m := resetDate.FindStringSubmatch(text); m != nil {
+		if t := fromDate(m, at, zone); t != nil {
+			return limits{resetAt: t}
+		}
+	}
+	if m := resetClock.FindStringSubmatch(text); m != nil && !at.IsZero() {
+		in := at.In(named(m[4], zone))
+		if hour, minute, ok := clock(m[1], m[2], m[3]); ok {
+			t := time.Date(in.Year(), in.Month(), in.Day(), hour, minute, 0, 0, in.Location())
+			if !t.After(at) {
+				t = time.Date(in.Year(), in.Month(), in.Day()+1, hour, minute, 0, 0, in.Location())
+			}
+			t = t.UTC()
+			return limits{resetAt: &t}
+		}
+	}
+	if m := resetWait.FindStringSubmatch(text); m != nil {
+		return limits{retryAfter: waitOf(m[1])}
+	}
+	return limits{}
+}
+
+func fromDate(m []string, at time.Time, zone *time.Location) *time.Time {
+	month, err := time.Parse("Jan", strings.ToUpper(m[1][:1])+strings.ToLower(m[1][1:3]))
+	day, _ := strconv.Atoi(m[2])
+	hour, minute, ok := clock(m[4], m[5], m[6])
+	if err != nil || !ok || day < 1 || day > 31 {
+		return nil
+	}
+	year, _ := strconv.Atoi(m[3])
+	loc := named(m[7], zone)
+	if year == 0 {
+		if at.IsZero() {
+			return nil
+		}
+		year = at.In(loc).Year()
+		// A date without a year is the next of its kind, but for one that has only just passed.
+		if time.Date(year, month.Month(), day, hour, minute, 0, 0, loc).Before(at.Add(-24 * time.Hour)) {
+			year++
+		}
+	}
+	t := time.Date(year, month.Month(), day, hour, minute, 0, 0, loc).UTC()
+	return &t
+}
+
+// clock reads a time of day with am or pm.
+func clock(h, m, half string) (hour, minute int, ok bool) {
+	hour, _ = strconv.Atoi(h)
+	minute, _ = strconv.Atoi(m)
+	if hour < 1 || hour > 12 || minute > 59 {
+		return 0, 0, false
+	}
+	hour %= 12
+	if strings.EqualFold(half, "p") {
+		hour += 12
+	}
+	return hour, minute, true
+}
+
+func named(name string, zone *time.Location) *time.Location {
+	if name == "" {
+		return zone
+	}
+	if loc, err := time.LoadLocation(name); err == nil && name != "Local" {
+		return loc
+	}
+	return zone
+}
+
+func waitOf(text string) time.Duration {
+	var sum time.Duration
+	for _, m := range waitPart.FindAllStringSubmatch(text, 8) {
+		n, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			continue
+		}
+		unit := strings.ToLower(m[2])
+		d := time.Second
+		switch {
+		case strings.HasPrefix(unit, "ms"), strings.HasPrefix(unit, "milli"):
+			d = time.Millisecond
+		case strings.HasPrefix(unit, "m"):
+			d = time.Minute
+		case strings.HasPrefix(unit, "h"):
+			d = time.Hour
+		case strings.HasPrefix(unit, "d"):
+			d = 24 * time.Hour
+		case strings.HasPrefix(unit, "w"):
+			d = 7 * 24 * time.Hour
+		}
+		sum += capped(n * float64(d))
+		sum = min(sum, maxWait)
+	}
+	return sum
+}
+
+const maxWait = 366 * 24 * time.Hour // beyond it a stated wait is not believed to be longer
+
+// capped makes a duration of a number of nanoseconds that may be anything.
+func capped(ns float64) time.Duration {
+	switch {
+	case !(ns > 0):
+		return 0
+	case ns >= float64(maxWait):
+		return maxWait
+	}
+	return time.Duration(ns)
+}
+
+// epoch reads a point in time in seconds or milliseconds since 1970; nil if it can't be one.
+func epoch(n int64) *time.Time {
+	if n > 1e11 {
+		n /= 1000
+	}
+	if n <= 0 || n > 253402300799 {
+		return nil
+	}
+	t := time.Unix(n, 0).UTC()
+	return &t
+}
+
+// headerLimits reads the response headers of a refusal, with lower-case names.
+func headerLimits(h map[string]string, at time.Time) limits {
+	if ms, err := strconv.ParseFloat(strings.TrimSpace(h["retry-after-ms"]), 64); err == nil {
+		return limits{retryAfter: capped(ms * float64(time.Millisecond))}
+	}
+	v := strings.TrimSpace(h["retry-after"])
+	if v == "" {
+		return limits{}
+	}
+	if sec, err := strconv.ParseFloat(v, 64); err == nil {
+		return limits{retryAfter: capped(sec * float64(time.Second))}
+	}
+	if t, err := time.Parse(time.RFC1123, v); err == nil {
+		t = t.UTC()
+		return limits{resetAt: &t}
+	}
+	return limits{}
+}
