@@ -78,12 +78,10 @@ type Config struct {
 	// log is kept back to the oldest of them, so that a damaged one can be
 	// done without.
 	SnapshotKeep int
-	// MaxBatch bounds the entries of one append to disk, 1 to 1,024. Default
-	// 512.
+	// MaxBatch bounds the proposals that raft holds at a time, and with them
+	// the entries of one append to disk, 1 to 1,024. Further ones wait until
+	// their context ends. Default 512.
 	MaxBatch int
-	// MaxInFlight bounds the proposals that raft may hold, 1 to 65,536;
-	// further ones wait until their context ends. Default 4,096.
-	MaxInFlight int
 }
 
 // Validate says what is wrong with the config, after defaults.
@@ -99,7 +97,6 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.SnapshotEvery, 32768)
 	setDefault(&c.SnapshotKeep, 2)
 	setDefault(&c.MaxBatch, 512)
-	setDefault(&c.MaxInFlight, 4096)
 	var errs []error
 	wrong := func(bad bool, format string, args ...any) {
 		if bad {
@@ -112,7 +109,6 @@ func (c Config) withDefaults() (Config, error) {
 	wrong(c.SnapshotEvery < 16, "snapshot every %d entries: at least 16", c.SnapshotEvery)
 	wrong(c.SnapshotKeep < 1 || c.SnapshotKeep > 16, "keep %d snapshots: 1 to 16", c.SnapshotKeep)
 	wrong(c.MaxBatch < 1 || c.MaxBatch > maxBatch, "batch of %d entries: 1 to %d", c.MaxBatch, maxBatch)
-	wrong(c.MaxInFlight < 1 || c.MaxInFlight > 1<<16, "%d proposals in flight: 1 to 65536", c.MaxInFlight)
 	wrong(c.Transport == nil && len(c.Voters) > 1, "%d voters without a transport", len(c.Voters))
 	self := len(c.Voters) == 0
 	for _, v := range c.Voters {
@@ -141,6 +137,7 @@ func (n *Node) raftConfig() *raft.Config {
 	rc.NotifyCh = n.notify
 	rc.NoLegacyTelemetry = true
 	rc.MaxAppendEntries = n.cfg.MaxBatch
+	rc.BatchApplyCh = true
 	rc.SnapshotThreshold = n.cfg.SnapshotEvery
 	rc.SnapshotInterval = 5 * time.Second
 	rc.TrailingLogs = 10240

@@ -286,6 +286,7 @@ func TestFailedBarrierIsRetriedWhileLeading(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		net := newNetwork()
+		net.silent = true
 		nodes, _ := group(t, dir, net)
 		defer net.close()
 		leader := leading(nodes, nil)

@@ -16,6 +16,8 @@ type network struct {
 	ports map[string]*port
 	off   map[string]bool
 	conns []*wire
+	// silent makes a dial to a node that is off hang until its timeout.
+	silent bool
 }
 
 func newNetwork() *network {
@@ -89,7 +91,11 @@ func (p *port) Dial(addr string, timeout time.Duration) (net.Conn, error) {
 	p.net.mu.Lock()
 	to := p.net.ports[addr]
 	if to == nil || p.net.off[p.name] || p.net.off[addr] {
+		silent := p.net.silent
 		p.net.mu.Unlock()
+		if silent {
+			<-time.After(timeout)
+		}
 		return nil, errUnreachable
 	}
 	p.net.conns = append(p.net.conns, &wire{near, p.name, addr}, &wire{far, addr, p.name})

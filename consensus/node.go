@@ -29,7 +29,7 @@ import (
 // drainGrace bounds how long a stopping node waits for the proposals that raft
 // already holds. They resolve by themselves unless the disk or the state
 // machine hangs.
-const drainGrace = 5 * time.Second
+const drainGrace = 2 * time.Second
 
 var errAborted = errors.New("ended early")
 
@@ -44,6 +44,9 @@ type Node struct {
 	snaps *snapshotStore
 
 	slots      chan struct{} // one token per proposal or barrier that raft may hold
+	pending    chan pending  // what raft holds, about in the order of the log
+	drained    chan struct{} // closed once raft has ended: nothing pending is left
+	collected  chan struct{} // closed when collect has returned
 	notify     chan bool     // raft blocks on it, so no change of leadership is missed
 	leadership leadership
 
@@ -79,12 +82,15 @@ func open(cfg Config, layer func(backend) backend) (_ *Node, err error) {
 		}
 	}
 	n := &Node{
-		cfg:      cfg,
-		log:      cfg.Logger.With("node", cfg.NodeID),
-		slots:    make(chan struct{}, cfg.MaxInFlight),
-		notify:   make(chan bool, 8),
-		stopping: make(chan struct{}),
-		stopped:  make(chan struct{}),
+		cfg:       cfg,
+		log:       cfg.Logger.With("node", cfg.NodeID),
+		slots:     make(chan struct{}, cfg.MaxBatch),
+		pending:   make(chan pending, cfg.MaxBatch),
+		drained:   make(chan struct{}),
+		collected: make(chan struct{}),
+		notify:    make(chan bool, 8),
+		stopping:  make(chan struct{}),
+		stopped:   make(chan struct{}),
 	}
 	n.leadership.changed = make(chan struct{})
 	n.fsm = &machine{fsm: cfg.FSM, fail: n.fail}
@@ -131,6 +137,7 @@ func open(cfg Config, layer func(backend) backend) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
+	go n.collect()
 	go n.run()
 	return n, nil
 }
@@ -222,16 +229,21 @@ func (n *Node) run() {
 		}
 		break
 	}
-	n.drain()
+	drained := n.drain()
 	err := n.raft.Shutdown().Error()
 	n.leadership.set(false)
+	close(n.drained)
+	if drained {
+		<-n.collected
+	}
 	n.closeErr = errors.Join(err, n.store.Close())
 	close(n.stopped)
 }
 
-// drain takes every slot, which waits for the proposals that raft holds. raft
-// itself forgets those that wait for the state machine when it shuts down.
-func (n *Node) drain() {
+// drain takes every slot, which waits for the proposals that raft holds: raft
+// leaves those in its queues without an answer when it shuts down. It reports
+// whether all were answered.
+func (n *Node) drain() bool {
 	late := time.NewTimer(drainGrace)
 	defer late.Stop()
 	for range cap(n.slots) {
@@ -243,10 +255,11 @@ func (n *Node) drain() {
 				n.leadership.set(lead)
 			case <-late.C:
 				n.log.Warn("stopping with proposals unresolved", "after", drainGrace)
-				return
+				return false
 			}
 		}
 	}
+	return true
 }
 
 // fail stops the node because of err. It is called from raft's own goroutines

@@ -225,8 +225,8 @@ func TestOpenRefusals(t *testing.T) {
 		}
 	})
 	t.Run("config", func(t *testing.T) {
-		err := Config{SnapshotEvery: 1, SnapshotKeep: 99, MaxBatch: 4096, MaxInFlight: -1, Voters: []Voter{{ID: "a"}, {ID: "b", Addr: "b"}}}.Validate()
-		for _, want := range []string{"dir is empty", "node id is empty", "state machine", "snapshot every 1", "keep 99", "batch of 4096", "-1 proposals", "2 voters without", `voter "a"`, "not among the voters"} {
+		err := Config{SnapshotEvery: 1, SnapshotKeep: 99, MaxBatch: 4096, Voters: []Voter{{ID: "a"}, {ID: "b", Addr: "b"}}}.Validate()
+		for _, want := range []string{"dir is empty", "node id is empty", "state machine", "snapshot every 1", "keep 99", "batch of 4096", "2 voters without", `voter "a"`, "not among the voters"} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v\nlacks %q", err, want)
 			}
@@ -271,7 +271,7 @@ func (g *gate) Apply(index uint64, entry []byte) (any, error) {
 
 func TestOutcomeUnknownWhileHeld(t *testing.T) {
 	g := &gate{entered: make(chan struct{}, 1), release: make(chan struct{})}
-	n := mustOpen(t, t.TempDir(), g, func(c *Config) { c.MaxInFlight = 1 })
+	n := mustOpen(t, t.TempDir(), g, func(c *Config) { c.MaxBatch = 1 })
 	ctx, cancel := context.WithCancel(t.Context())
 	errs := make(chan error)
 	go func() {

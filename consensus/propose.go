@@ -24,22 +24,18 @@ func (n *Node) Propose(ctx context.Context, entry []byte) (result any, index uin
 	if err := n.enter(ctx); err != nil {
 		return nil, 0, fmt.Errorf("propose: %w", err)
 	}
-	got := make(chan settled, 1)
-	go func() {
-		defer n.leave()
-		f := n.raft.Apply(entry, 0)
-		if err := f.Error(); err != nil {
-			got <- settled{err: classify(err, f.Index())}
-			return
-		}
-		o := f.Response().(outcome)
-		got <- settled{o.result, f.Index(), o.err}
-	}()
-	s := n.await(ctx, got)
-	if s.err != nil {
-		return nil, 0, fmt.Errorf("propose: %w", s.err)
+	f := n.raft.Apply(entry, 0)
+	if err := n.await(ctx, f); err != nil {
+		return nil, 0, fmt.Errorf("propose: %w", err)
 	}
-	return s.result, s.index, nil
+	if err := f.Error(); err != nil {
+		return nil, 0, fmt.Errorf("propose: %w", classify(err, f.Index()))
+	}
+	o := f.Response().(outcome)
+	if o.err != nil {
+		return nil, 0, fmt.Errorf("propose: %w", o.err)
+	}
+	return o.result, f.Index(), nil
 }
 
 // Barrier waits until every entry committed before it is applied here. Only
@@ -48,33 +44,26 @@ func (n *Node) Barrier(ctx context.Context) error {
 	if err := n.enter(ctx); err != nil {
 		return fmt.Errorf("barrier: %w", err)
 	}
-	got := make(chan settled, 1)
-	go func() {
-		defer n.leave()
-		got <- settled{err: n.raft.Barrier(0).Error()}
-	}()
-	s := n.await(ctx, got)
+	f := n.raft.Barrier(0)
+	err := n.await(ctx, f)
+	if err == nil {
+		err = f.Error()
+	}
 	switch {
 	case n.Err() != nil: // it may have passed over entries that were not applied
 		return fmt.Errorf("barrier: %w", n.refused())
-	case errors.Is(s.err, raft.ErrLeadershipLost), errors.Is(s.err, raft.ErrNotLeader), errors.Is(s.err, raft.ErrLeadershipTransferInProgress):
+	case errors.Is(err, raft.ErrLeadershipLost), errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		return fmt.Errorf("barrier: %w", ErrNotLeader)
-	case errors.Is(s.err, raft.ErrRaftShutdown):
+	case errors.Is(err, raft.ErrRaftShutdown):
 		return fmt.Errorf("barrier: %w", ErrClosed)
-	case s.err != nil:
-		return fmt.Errorf("barrier: %w", s.err)
+	case err != nil:
+		return fmt.Errorf("barrier: %w", err)
 	}
 	return nil
 }
 
-// settled is what a proposal or a barrier came to.
-type settled struct {
-	result any
-	index  uint64
-	err    error
-}
-
-// enter takes a slot. An error means that nothing was handed to raft.
+// enter takes a slot. There are no more slots than raft's queue has room for, so
+// that handing over never blocks. An error means that nothing was handed over.
 func (n *Node) enter(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -97,21 +86,46 @@ func (n *Node) enter(ctx context.Context) error {
 
 func (n *Node) leave() { <-n.slots }
 
-// await waits for an outcome as long as ctx allows. What raft holds can't be
-// called back.
-func (n *Node) await(ctx context.Context, got <-chan settled) settled {
+// pending is a future that raft owes an answer.
+type pending struct {
+	future raft.Future
+	done   chan struct{}
+}
+
+// await waits for f as long as ctx allows; an error says that f is still open.
+// What raft holds can't be called back.
+func (n *Node) await(ctx context.Context, f raft.Future) error {
+	p := pending{f, make(chan struct{})}
+	n.pending <- p // there is room for as many as there are slots
 	select {
-	case s := <-got:
-		return s
+	case <-p.done:
+		return nil
 	case <-ctx.Done():
-		return settled{err: unknown(context.Cause(ctx))}
+		return unknown(context.Cause(ctx))
 	case <-n.stopped:
 	}
 	select {
-	case s := <-got:
-		return s
+	case <-p.done:
+		return nil
 	default:
-		return settled{err: unknown(n.refused())}
+		return unknown(n.refused())
+	}
+}
+
+// collect waits for futures in place of those who proposed, because a future
+// can't be waited for with a context. raft answers in the order of its log, so
+// that waiting for one after the other delays none by more than its own batch.
+func (n *Node) collect() {
+	defer close(n.collected)
+	for {
+		select {
+		case p := <-n.pending:
+			p.future.Error()
+			close(p.done)
+			n.leave()
+		case <-n.drained:
+			return
+		}
 	}
 }
 
