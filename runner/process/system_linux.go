@@ -1,0 +1,139 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// treeInterval is the time between two pictures of a job's processes where no cgroup holds them.
+const treeInterval = time.Second
+
+func readBootID() string {
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	namespace, _ := os.Readlink("/proc/self/ns/pid")
+	return strings.TrimSpace(string(boot)) + " " + namespace
+}
+
+// look reads one row of the process table; a dead process that was not reaped yet is reported as a zombie.
+func look(pid int) (p proc, err error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return proc{}, os.ErrProcessDone
+	}
+	// The name in parentheses may itself hold spaces and parentheses.
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if len(fields) < 20 {
+		return proc{}, os.ErrProcessDone
+	}
+	p.PID = pid
+	p.zombie = fields[0] == "Z" || fields[0] == "X"
+	p.parent, _ = strconv.Atoi(fields[1])
+	p.session, _ = strconv.Atoi(fields[3])
+	p.StartTime, err = strconv.ParseUint(fields[19], 10, 64)
+	return p, err
+}
+
+// processes gives the process table without zombies.
+func processes() ([]proc, error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	procs := make([]proc, 0, len(names))
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			if p, err := inspect(pid); err == nil {
+				procs = append(procs, p)
+			}
+		}
+	}
+	return procs, nil
+}
+
+// hasMark looks for the marker in the environment that a process was started with.
+func hasMark(pid int, marker string) (marked, readable bool) {
+	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return false, false
+	}
+	return envHasMark(env, marker), true
+}
+
+func envHasMark(env []byte, marker string) bool {
+	want := []byte(MarkVariable + "=" + marker)
+	for kv := range bytes.SplitSeq(env, []byte{0}) {
+		if bytes.Equal(kv, want) {
+			return true
+		}
+	}
+	return false
+}
+
+// youngerThan gives the ids of all processes started after this one, if that is cheap to know: few processes
+// were started since and the ids have not wrapped around.
+func youngerThan(self int) (pids []int, ok bool) {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return nil, false
+	}
+	fields := strings.Fields(string(b))
+	last, err := strconv.Atoi(fields[len(fields)-1])
+	if err != nil || last < self || last > self+500 {
+		return nil, false
+	}
+	for pid := self + 1; pid <= last; pid++ {
+		pids = append(pids, pid)
+	}
+	return pids, true
+}
+
+// signalExact sends a signal to that very process, or to nobody.
+func signalExact(id Identity, sig syscall.Signal) error {
+	fd, err := unix.PidfdOpen(id.PID, 0)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+		if !alive(id) {
+			return os.ErrProcessDone
+		}
+		return syscall.Kill(id.PID, sig)
+	}
+	if err != nil {
+		return os.ErrProcessDone
+	}
+	defer unix.Close(fd)
+	// The descriptor holds the process; if it is the right one now, the signal can't reach another one.
+	if p, err := inspect(id.PID); err != nil || p.Identity != id {
+		return os.ErrProcessDone
+	}
+	return unix.PidfdSendSignal(fd, unix.Signal(sig), nil, 0)
+}
+
+// becomeReaper makes orphans of the job children of this process, so that none gets away unseen.
+func becomeReaper() error {
+	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+}
+
+// orphansReturn says that a process without children has no descendants: wherever a parent dies, its children
+// become ours.
+const orphansReturn = true
+
+// childAttr puts the child in a session of its own and in its cgroup, and ends it when this process dies. The
+// latter follows the thread that starts it, which must live on.
+func childAttr(g *cgroup) *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	if g != nil {
+		attr.UseCgroupFD, attr.CgroupFD = true, g.fd
+	}
+	return attr
+}
