@@ -201,7 +201,7 @@ func TestUsageLimitNamesThePlanAndTheTime(t *testing.T) {
 }
 
 func TestFaultsThatPass(t *testing.T) {
-	for _, scenario := range []string{"rate-limit-once", "overloaded-once", "server-error-once", "stream-error-once", "disconnect-once", "truncate-once"} {
+	for _, scenario := range []string{"rate-limit-once", "overloaded-once", "server-error-once", "stream-error-once", "disconnect-once", "truncate-once", "truncate-between"} {
 		t.Run(scenario, func(t *testing.T) {
 			each(t, 0, func(t *testing.T, s *fakemodel.Server, c client) {
 				base := s.URL(scenario, "a")
@@ -225,6 +225,15 @@ func TestFaultsThatPass(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+func TestTruncateBetweenEndsBehindAWholeThought(t *testing.T) {
+	s := fakemodel.Start(t)
+	defer http.DefaultClient.CloseIdleConnections()
+	got := clients[2].ask(t, s.URL("truncate-between", "a"), "x")
+	if want := (heard{Thought: "A file is wanted. I write it and look at it."}); !cmp.Equal(want, got) {
+		t.Errorf("heard %+v, want %+v", got, want)
 	}
 }
 

@@ -70,8 +70,11 @@ type Fault struct {
 
 	Disconnect bool // cut the connection in the middle of the stream
 	Truncate   bool // end the body cleanly in the middle of the stream
-	Hang       bool // open the stream, then say nothing until the client leaves
-	Error      any  // an error object inside the stream
+	// After is how many events go out before Disconnect or Truncate; 0 is half.
+	After int
+
+	Hang  bool // open the stream, then say nothing until the client leaves
+	Error any  // an error object inside the stream
 }
 
 // fault is the fault that a step has for a protocol, or nil.

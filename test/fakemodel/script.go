@@ -67,7 +67,10 @@ func builtin() map[string]Scenario {
 	cutOnce := mid
 	mid.Repeat = -1
 	short := hello()[0]
-	short.Fault = &Fault{Truncate: true}
+	short.Fault = &Fault{Truncate: true, After: 5}
+	// In Anthropic Messages this is just behind the thought.
+	between := hello()[0]
+	between.Fault = &Fault{Truncate: true, After: 8}
 
 	return map[string]Scenario{
 		"success":   {"writes hello.txt, looks at it, ends", hello()},
@@ -112,6 +115,8 @@ func builtin() map[string]Scenario {
 		"disconnect":        {"cuts every stream in the middle", []Step{mid}},
 		"disconnect-once":   {"cuts one stream in the middle, then success", after(cutOnce)},
 		"truncate-once":     {"ends one stream early but cleanly, then success", after(short)},
+		"truncate-between": {"ends one stream early between two parts: Claude Code takes that for a whole, empty answer",
+			after(between)},
 
 		"hang": {"opens the stream and says nothing more", []Step{{Items: []Item{{Say: "unheard"}}, Fault: &Fault{Hang: true}, Repeat: -1}}},
 		"slow": {"a first word after three seconds, an end word by word", slow},

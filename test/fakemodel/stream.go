@@ -22,7 +22,11 @@ func playStream(w http.ResponseWriter, r *http.Request, step Step, f *Fault, fra
 	flush := http.NewResponseController(w)
 	end := len(frames)
 	if f != nil && (f.Disconnect || f.Truncate) {
-		end = max(1, end/2)
+		end /= 2
+		if f.After > 0 {
+			end = f.After
+		}
+		end = min(max(1, end), len(frames)-1)
 	}
 	if f != nil && f.Hang {
 		end = 1

@@ -1,5 +1,5 @@
 // Command fakemodel runs the scripted model server by hand, until it is
-// interrupted: to try an agent's command line against a scenario.
+// interrupted or terminated: to try an agent's command line against a scenario.
 package main
 
 import (
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"syscall"
 
 	"tugline.dev/tugline/test/fakemodel"
 )
@@ -15,7 +16,7 @@ import (
 func main() {
 	addr := flag.String("addr", "127.0.0.1:0", "loopback `address` to listen on; port 0 takes a free one")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	s, err := fakemodel.Listen(*addr)
 	if err != nil {
