@@ -1,0 +1,136 @@
+package session
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"tugline.dev/tugline/hub/blob"
+	"tugline.dev/tugline/hub/spool"
+	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/shared/fleet"
+	"tugline.dev/tugline/shared/wire"
+)
+
+// Proposer is how the server reads and changes the replicated state.
+type Proposer interface {
+	// Propose commits a command and gives what became of it. An error means that
+	// the outcome is unknown or that there is no leader; it is never a refusal,
+	// which is a Result with a code.
+	Propose(ctx context.Context, cmd state.Command) (state.Result, error)
+	// View gives the state as of now.
+	View() state.View
+}
+
+// Keys are the secrets of the cluster that sessions need.
+type Keys struct {
+	Cluster   string             // the cluster's id
+	Masters   map[uint64][]byte  // HMAC master keys by generation; new runners get the greatest
+	Signing   ed25519.PrivateKey // signs orders
+	SigningID string             // its id, which is the last in Chain
+	Chain     []wire.SigningKey  // all order-signing keys since the first, each signed by the one before
+}
+
+// Standing is where this node is in the log.
+type Standing struct {
+	Epoch, Term, Index uint64
+}
+
+// Config is what a server is made of.
+type Config struct {
+	Proposer Proposer     // required
+	Spool    *spool.Store // required
+	Blobs    *blob.Store  // required
+	Keys     Keys         // required
+
+	Standing func() Standing // required
+	Leading  func() bool     // required; true only once this term's barrier has passed
+	Leader   func() string   // base URL of the leading hub, empty if unknown; default: unknown
+	Hubs     func() []string // base URLs of all hubs; default: none
+
+	// Judge gives the verdict on a job whose end alone decides it, or nil. It
+	// rides in the command that records the end. Default: nil always.
+	Judge func(j *fleet.Job, t *fleet.Turn, f *wire.Finished) *fleet.Verdict
+
+	OnBeat func(fleet.RunnerID)             // a heartbeat changed what its runner offers
+	OnFree func()                           // a slot may have become free
+	OnLive func(fleet.JobID, []fleet.Event) // partial events for those who watch now
+
+	ActiveInterval time.Duration // between heartbeats while an attempt is open; default 5 s
+	IdleInterval   time.Duration // otherwise; default 10 s, at most 30 s
+	OrderLife      time.Duration // how long an order may be obeyed; default 10 min
+
+	Rand   io.Reader    // default crypto/rand
+	Logger *slog.Logger // default: discard
+}
+
+const (
+	maxHandshakes = 256             // at once; more are told to come back
+	keepEnded     = 2 * time.Minute // an ended HTTP session answers with its goodbye
+	writeTime     = 10 * time.Second
+	byeTime       = 2 * time.Second // for what still waits to be written when a session ends
+	proposeTime   = 15 * time.Second
+	maxSkew       = 5 * time.Minute // between the clocks before it is told
+	maxInterval   = 30 * time.Second
+	maxViews      = 512       // attempts that a heartbeat may list
+	maxFollow     = 64 << 10  // bytes of a runner's name, labels and facts as JSON
+	maxPromptText = 16 << 10  // bytes of a prompt that rides in its order
+	maxReply      = 768 << 10 // bytes of orders in one reply; the next beat brings the rest
+)
+
+func (c *Config) validate() error {
+	switch {
+	case c.Proposer == nil:
+		return fmt.Errorf("no proposer: %w", fleet.BadRequest)
+	case c.Spool == nil || c.Blobs == nil:
+		return fmt.Errorf("no spool or blob store: %w", fleet.BadRequest)
+	case c.Standing == nil || c.Leading == nil:
+		return fmt.Errorf("no standing or leading function: %w", fleet.BadRequest)
+	case c.Keys.Cluster == "" || len(c.Keys.Masters) == 0:
+		return fmt.Errorf("no cluster id or master keys: %w", fleet.BadRequest)
+	case len(c.Keys.Signing) != ed25519.PrivateKeySize || len(c.Keys.Chain) == 0:
+		return fmt.Errorf("no order-signing key or chain: %w", fleet.BadRequest)
+	case c.Keys.Chain[len(c.Keys.Chain)-1].ID != c.Keys.SigningID:
+		return fmt.Errorf("the signing key %q does not end its chain: %w", c.Keys.SigningID, fleet.BadRequest)
+	case c.IdleInterval > maxInterval || c.ActiveInterval > maxInterval:
+		return fmt.Errorf("a heartbeat interval is over %s: %w", maxInterval, fleet.BadRequest)
+	}
+	if c.Leader == nil {
+		c.Leader = func() string { return "" }
+	}
+	if c.Hubs == nil {
+		c.Hubs = func() []string { return nil }
+	}
+	if c.Judge == nil {
+		c.Judge = func(*fleet.Job, *fleet.Turn, *wire.Finished) *fleet.Verdict { return nil }
+	}
+	if c.OnBeat == nil {
+		c.OnBeat = func(fleet.RunnerID) {}
+	}
+	if c.OnFree == nil {
+		c.OnFree = func() {}
+	}
+	if c.OnLive == nil {
+		c.OnLive = func(fleet.JobID, []fleet.Event) {}
+	}
+	if c.ActiveInterval <= 0 {
+		c.ActiveInterval = 5 * time.Second
+	}
+	if c.IdleInterval <= 0 {
+		c.IdleInterval = 10 * time.Second
+	}
+	if c.OrderLife <= 0 {
+		c.OrderLife = 10 * time.Minute
+	}
+	if c.Rand == nil {
+		c.Rand = rand.Reader
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}

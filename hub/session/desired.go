@@ -1,0 +1,187 @@
+package session
+
+import (
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"time"
+
+	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/shared/fleet"
+	"tugline.dev/tugline/shared/wire"
+)
+
+// reply gives the body of a heartbeat's answer: the whole desired set of the runner.
+func (x *session) reply(v state.View, open []state.Open, views []wire.AttemptView, interval time.Duration) ([]byte, error) {
+	s := x.srv
+	st := s.cfg.Standing()
+	rep := wire.HeartbeatReply{
+		Interval: interval, Epoch: st.Epoch, Term: st.Term, Index: min(st.Index, v.Meta().Index),
+		Time: s.now().UTC(), Leader: s.cfg.Leader(),
+	}
+	shown := make(map[fleet.Fence]bool, len(views))
+	for _, w := range views {
+		shown[w.Fence] = true
+	}
+	listed := make(map[fleet.Fence]bool, len(open))
+	room := maxReply
+	for _, o := range open {
+		listed[o.Attempt.Fence] = true
+		rep.Desired = x.want(rep.Desired, o, shown[o.Attempt.Fence], &room)
+	}
+	// What the runner shows beyond that is looked up. A job or attempt that the
+	// state does not know is left out, which tells the runner to keep it.
+	for _, w := range views {
+		if listed[w.Fence] {
+			continue
+		}
+		j, ok := v.Job(w.Job)
+		if !ok {
+			continue
+		}
+		tu, a := j.Find(w.Fence)
+		if a == nil || a.Runner != x.runner {
+			continue
+		}
+		listed[w.Fence] = true
+		rep.Desired = x.want(rep.Desired, state.Open{Job: j, Turn: tu, Attempt: a}, true, &room)
+	}
+	return wire.Encode(rep)
+}
+
+// want adds the line of one attempt. An order that finds no room, or cannot be made
+// now, is left out of its line and comes with the next beat.
+func (x *session) want(set []wire.Desired, o state.Open, shown bool, room *int) []wire.Desired {
+	a := o.Attempt
+	intent, reason := state.Want(o.Job, o.Turn, a)
+	if intent == "" {
+		return set
+	}
+	d := wire.Desired{Job: o.Job.ID, Fence: a.Fence, Intent: wire.Intent(intent), Reason: reason, Accepted: a.AcceptedAt != nil}
+	var kind string
+	var body any
+	var critical []string
+	switch {
+	case d.Intent == wire.IntentStop:
+		kind, body = wire.OrderStop, wire.Stop{Reason: reason}
+	case d.Intent == wire.IntentRun && a.State == fleet.AttemptAssigned && !shown:
+		as := x.srv.assignment(o)
+		kind, body, critical = wire.OrderAssign, as, wire.Critical(as)
+	default:
+		return append(set, d)
+	}
+	signed, raw, err := x.srv.order(kind, x.runner, o.Job.ID, a.Fence, reason, body, critical)
+	if err != nil {
+		x.srv.cfg.Logger.Error("sign order", "runner", x.runner, "job", o.Job.ID, "fence", a.Fence.String(), "err", err)
+		return append(set, d)
+	}
+	if n := len(raw) + len(signed.Order); n*4/3 <= *room {
+		*room -= n * 4 / 3
+		d.Order, d.Body = &signed, raw
+	}
+	return append(set, d)
+}
+
+// order signs one instruction. Its id is made of what it says, so that a repeated
+// order is the same order to the runner's journal.
+func (s *Server) order(kind string, r fleet.RunnerID, j fleet.JobID, f fleet.Fence, reason string, body any, critical []string) (wire.Signed, []byte, error) {
+	raw, err := wire.Encode(body)
+	if err != nil {
+		return wire.Signed{}, nil, fmt.Errorf("encode body: %w", err)
+	}
+	id := kind + "/" + string(j) + "/" + f.String()
+	if reason != "" {
+		id += "/" + reason
+	}
+	signed, err := wire.SignOrder(s.cfg.Keys.Signing, s.cfg.Keys.SigningID, wire.Order{
+		Cluster: s.cfg.Keys.Cluster, Epoch: s.cfg.Standing().Epoch, Runner: r, Job: j, Fence: f,
+		ID: id, Kind: kind, Body: wire.BodyDigest(raw), NotAfter: s.now().Add(s.cfg.OrderLife).UTC(), Critical: critical,
+	})
+	return signed, raw, err
+}
+
+// assignment gives all that a runner needs to know about an attempt.
+func (s *Server) assignment(o state.Open) wire.Assignment {
+	j, t, a := o.Job, o.Turn, o.Attempt
+	as := wire.Assignment{
+		Job: j.ID, Turn: t.N, Attempt: a.N, Fence: a.Fence, Spec: j.Spec, Prompt: t.Prompt,
+		PromptText: s.prompt(t.Prompt), Model: t.Model, Fresh: t.Fresh, Resume: resume(j, t, a), CreatedAt: j.CreatedAt,
+	}
+	if as.Model == "" {
+		as.Model = j.Spec.Model
+	}
+	if j.Spec.Repo != nil {
+		as.Branch = j.Spec.Repo.Branch
+		if as.Branch == "" {
+			as.Branch = "tugline/" + string(j.ID)
+		}
+	}
+	return as
+}
+
+// prompt gives the text of a small prompt, to save its runner a fetch; empty where
+// it is large, not text, or cannot be read now.
+func (s *Server) prompt(d fleet.Digest) string {
+	if d == "" {
+		return ""
+	}
+	r, size, err := s.cfg.Blobs.Open(d)
+	if err != nil {
+		return ""
+	}
+	defer r.Close()
+	if size > maxPromptText {
+		return ""
+	}
+	b, err := io.ReadAll(io.LimitReader(r, maxPromptText+1))
+	if err != nil || int64(len(b)) != size || !utf8.Valid(b) {
+		return ""
+	}
+	return string(b)
+}
+
+// resume gathers what the attempt goes on from: the job's first base and, of the
+// turns before this one, the last commits and the last CLI session that this runner
+// holds. A first turn that is tried again keeps only its base.
+func resume(j *fleet.Job, now *fleet.Turn, at *fleet.Attempt) *wire.Resume {
+	var r wire.Resume
+	for _, t := range j.Turns {
+		for _, a := range t.Attempts {
+			if a == at {
+				if r == (wire.Resume{}) {
+					return nil
+				}
+				return &r
+			}
+			if r.BaseCommit == "" {
+				r.BaseCommit = base(a)
+			}
+			if t.N == now.N {
+				continue
+			}
+			if e := a.Evidence; e != nil && e.Bundle != "" {
+				r.Bundle, r.Tip = e.Bundle, e.Tip
+			}
+			if a.SessionID != "" && a.Runner == at.Runner && !now.Fresh {
+				if a.SessionID != r.SessionID {
+					r.SessionID, r.Usage = a.SessionID, nil
+				}
+				if a.Usage != nil {
+					r.Usage = a.Usage
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func base(a *fleet.Attempt) string {
+	if a.BaseCommit != "" {
+		return a.BaseCommit
+	}
+	if a.Evidence != nil {
+		return a.Evidence.Base
+	}
+	return ""
+}

@@ -1,0 +1,270 @@
+package session
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"tugline.dev/tugline/hub/spool"
+	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/shared/fleet"
+	"tugline.dev/tugline/shared/wire"
+)
+
+const (
+	maxItems    = 512 // items of one report
+	maxParallel = 8   // attempts of one report that are settled side by side
+)
+
+// report settles the items of a report and gives the body of its acknowledgement.
+// Items of one attempt go in order, different attempts side by side, so that they
+// share commits.
+func (x *session) report(ctx context.Context, body []byte) ([]byte, error) {
+	var rep wire.Report
+	if err := wire.Decode(body, &rep); err != nil {
+		return nil, fmt.Errorf("decode report: %w", err)
+	}
+	if len(rep.Items) > maxItems {
+		return nil, fmt.Errorf("report of %d items, at most %d: %w", len(rep.Items), maxItems, fleet.TooLarge)
+	}
+	acks := make([]wire.ItemAck, len(rep.Items))
+	rows := map[fleet.Fence][]int{}
+	var order []fleet.Fence
+	for i, it := range rep.Items {
+		if rows[it.Fence] == nil {
+			order = append(order, it.Fence)
+		}
+		rows[it.Fence] = append(rows[it.Fence], i)
+	}
+	settle := func(row []int) {
+		for n, i := range row {
+			acks[i] = x.settle(ctx, &rep.Items[i])
+			if !acks[i].Retry {
+				continue
+			}
+			// What comes after it about the same attempt must not overtake it.
+			for _, later := range row[n+1:] {
+				acks[later] = wire.ItemAck{Seq: rep.Items[later].Seq, Code: acks[i].Code, Retry: true, Detail: "an earlier item of the attempt must be repeated first"}
+			}
+			return
+		}
+	}
+	var wg sync.WaitGroup
+	room := make(chan struct{}, maxParallel)
+	for n, f := range order {
+		if n == len(order)-1 { // the last one, often the only one, needs no goroutine
+			settle(rows[f])
+			break
+		}
+		room <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-room }()
+			settle(rows[f])
+		})
+	}
+	wg.Wait()
+	return wire.Encode(wire.ReportAck{Items: acks})
+}
+
+// settle commits one item. A refusal is final; only what may go otherwise next time
+// is to be repeated.
+func (x *session) settle(ctx context.Context, it *wire.ReportItem) wire.ItemAck {
+	ack := wire.ItemAck{Seq: it.Seq}
+	err := x.commit(ctx, it)
+	if err == nil {
+		return ack
+	}
+	ack.Code, ack.Detail, ack.Retry = codeOf(err), err.Error(), transient(err)
+	if ack.Retry {
+		x.srv.cfg.Logger.Warn("report item to be repeated", "runner", x.runner, "job", it.Job, "fence", it.Fence.String(), "err", err)
+	}
+	return ack
+}
+
+// commit turns an item into its command and waits for it to be committed.
+func (x *session) commit(ctx context.Context, it *wire.ReportItem) error {
+	s := x.srv
+	if !s.cfg.Leading() {
+		return fmt.Errorf("this hub does not lead: %w", fleet.Unavailable)
+	}
+	v := s.cfg.Proposer.View()
+	j, t, a, err := x.own(v, it.Job, it.Fence)
+	if err != nil {
+		return err
+	}
+	set := 0
+	for _, b := range []bool{it.Accepted != nil, it.Declined != nil, len(it.Facts) > 0, it.Finished != nil, it.Lost != nil, it.Gone, it.Sealed != nil, it.Evidence != nil, it.Pushed != nil} {
+		if b {
+			set++
+		}
+	}
+	if set != 1 {
+		return fmt.Errorf("report item %d says %d things instead of one: %w", it.Seq, set, fleet.BadRequest)
+	}
+	switch {
+	case it.Accepted != nil:
+		return s.propose(ctx, &state.AcceptAttempt{Job: it.Job, Fence: it.Fence, Permissions: it.Accepted.Permissions, BaseCommit: it.Accepted.BaseCommit, Notes: it.Accepted.Notes})
+	case it.Declined != nil:
+		d := it.Declined
+		err := s.propose(ctx, &state.DeclineAttempt{Job: it.Job, Fence: it.Fence, Code: d.Code, Detail: d.Detail, RetryAfter: d.RetryAfter, Block: d.Block})
+		s.cfg.OnFree()
+		return err
+	case len(it.Facts) > 0:
+		return s.propose(ctx, facts(it))
+	case it.Finished != nil:
+		return x.finish(ctx, v, j, t, it)
+	case it.Lost != nil:
+		return s.propose(ctx, &state.LoseAttempt{Job: it.Job, Fence: it.Fence, Detail: it.Lost.Detail})
+	case it.Gone:
+		err := s.propose(ctx, &state.AttemptGone{Job: it.Job, Fence: it.Fence})
+		s.cfg.OnFree()
+		return err
+	case it.Sealed != nil:
+		return x.seal(ctx, a, it)
+	case it.Evidence != nil:
+		e := it.Evidence.Evidence
+		uncheck(&e)
+		return s.propose(ctx, &state.UpdateEvidence{Job: it.Job, Fence: it.Fence, Evidence: &e})
+	default:
+		return s.propose(ctx, &state.RecordPush{Job: it.Job, Fence: it.Fence, Ref: it.Pushed.Ref, SHA: it.Pushed.SHA, Result: it.Pushed.Result})
+	}
+}
+
+// own finds the attempt that an item is about and sees that it is this runner's.
+func (x *session) own(v state.View, id fleet.JobID, f fleet.Fence) (*fleet.Job, *fleet.Turn, *fleet.Attempt, error) {
+	j, ok := v.Job(id)
+	if !ok {
+		return nil, nil, nil, fmt.Errorf("there is no job %s: %w", id, fleet.NotFound)
+	}
+	t, a := j.Find(f)
+	if a == nil || a.Runner != x.runner {
+		return nil, nil, nil, fmt.Errorf("job %s has no attempt %s of this runner: %w", id, f, fleet.StaleFence)
+	}
+	return j, t, a, nil
+}
+
+// facts gives the command for an item's facts.
+func facts(it *wire.ReportItem) *state.RecordFacts {
+	c := &state.RecordFacts{Job: it.Job, Fence: it.Fence}
+	for _, f := range it.Facts {
+		c.Facts = append(c.Facts, state.Fact{Kind: f.Kind, Value: f.Value})
+	}
+	return c
+}
+
+// finish records the end of an attempt, once its signature was verified.
+func (x *session) finish(ctx context.Context, v state.View, j *fleet.Job, t *fleet.Turn, it *wire.ReportItem) error {
+	r, ok := v.Runner(x.runner)
+	if !ok {
+		return fmt.Errorf("runner %s is not enrolled: %w", x.runner, fleet.RunnerUnknown)
+	}
+	f := it.Finished
+	if err := wire.VerifyFinished(ed25519.PublicKey(r.SignKey), it.Job, it.Fence, f); err != nil {
+		return err
+	}
+	var evidence *fleet.Evidence
+	if f.Evidence != nil {
+		e := *f.Evidence
+		uncheck(&e)
+		evidence = &e
+	}
+	err := x.srv.propose(ctx, &state.FinishAttempt{
+		Job: it.Job, Fence: it.Fence, Exit: f.Exit, Class: f.Class, Detail: f.Detail, ResetAt: f.ResetAt,
+		SessionID: f.SessionID, Model: f.Model, Usage: f.Usage, StartedAt: f.StartedAt, FinishedAt: f.FinishedAt,
+		Output: f.Output, Events: f.Events, Dropped: f.Dropped, Evidence: evidence, Verdict: x.srv.cfg.Judge(j, t, f),
+	})
+	x.srv.cfg.OnFree()
+	return err
+}
+
+// uncheck clears what only the hub may say of evidence.
+func uncheck(e *fleet.Evidence) { e.BundleChecked, e.BundleError = false, "" }
+
+// seal closes both streams at their promised lengths, then records it. Where bytes
+// are missing, the runner is told from where to send again.
+func (x *session) seal(ctx context.Context, a *fleet.Attempt, it *wire.ReportItem) error {
+	if a.State == fleet.AttemptAssigned || a.State == fleet.AttemptRunning {
+		return fmt.Errorf("attempt %s of job %s is %s; a log is sealed after its end is recorded: %w", it.Fence, it.Job, a.State, fleet.Conflict)
+	}
+	for _, st := range []struct {
+		name   wire.Stream
+		length int64
+	}{{wire.StreamOutput, it.Sealed.Output}, {wire.StreamEvents, it.Sealed.Events}} {
+		err := x.srv.cfg.Spool.Seal(ctx, streamKey(it.Job, it.Fence, st.name), st.length, "")
+		var gap *spool.GapError
+		if errors.As(err, &gap) {
+			if b, encErr := wire.Encode(wire.OutputAck{Job: it.Job, Fence: it.Fence, Stream: st.name, Durable: gap.Want, Code: fleet.SpoolGap, Detail: err.Error(), Retry: true}); encErr == nil {
+				x.out.send(wire.TypeOutputAck, b)
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("seal %s of job %s: %w", st.name, it.Job, err)
+		}
+	}
+	return x.srv.propose(ctx, &state.SealLog{Job: it.Job, Fence: it.Fence, Output: it.Sealed.Output, Events: it.Sealed.Events})
+}
+
+// permit asks the log for leave to push and gives the body of the answer.
+func (x *session) permit(ctx context.Context, body []byte) ([]byte, error) {
+	var p wire.Permit
+	if err := wire.Decode(body, &p); err != nil {
+		return nil, fmt.Errorf("decode permit: %w", err)
+	}
+	rep := wire.PermitReply{ID: p.ID}
+	if err := x.grant(ctx, p); err != nil {
+		rep.Code, rep.Detail = codeOf(err), err.Error()
+	} else {
+		rep.Granted = true
+	}
+	return wire.Encode(rep)
+}
+
+func (x *session) grant(ctx context.Context, p wire.Permit) error {
+	if !x.srv.cfg.Leading() {
+		return fmt.Errorf("this hub does not lead: %w", fleet.Unavailable)
+	}
+	if _, _, _, err := x.own(x.srv.cfg.Proposer.View(), p.Job, p.Fence); err != nil {
+		return err
+	}
+	return x.srv.propose(ctx, &state.GrantPush{Job: p.Job, Fence: p.Fence, Remote: p.Remote, Ref: p.Ref, SHA: p.SHA})
+}
+
+// live passes partial events on to those who watch, if the attempt is the current one.
+func (x *session) live(body []byte) error {
+	var l wire.Live
+	if err := wire.Decode(body, &l); err != nil {
+		return fmt.Errorf("decode live events: %w", err)
+	}
+	j, _, a, err := x.own(x.srv.cfg.Proposer.View(), l.Job, l.Fence)
+	if err == nil && j.Current() == a {
+		x.srv.cfg.OnLive(l.Job, l.Events)
+	}
+	return nil
+}
+
+// final are the codes that will not change when the same thing is said again.
+var final = []fleet.Code{
+	fleet.BadRequest, fleet.Forbidden, fleet.NotFound, fleet.Conflict, fleet.TooLarge, fleet.RunnerUnknown,
+	fleet.BadSignature, fleet.StaleFence, fleet.NotCurrent, fleet.CancelRequested, fleet.AlreadyFinished,
+	fleet.SpoolMismatch, fleet.LogSealed, fleet.BlobDigest, fleet.Superseded,
+}
+
+// transient says whether an error may go away by itself. What is not known to be
+// final is repeated: repeating is harmless, dropping is not.
+func transient(err error) bool { return !slices.Contains(final, codeOf(err)) }
+
+// codeOf gives the code that an error carries. One without any has an outcome that
+// is not known.
+func codeOf(err error) fleet.Code {
+	var c fleet.Code
+	switch {
+	case errors.As(err, &c):
+		return c
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return fleet.OutcomeUnknown
+	}
+	return fleet.Internal
+}
