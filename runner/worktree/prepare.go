@@ -1,0 +1,302 @@
+package worktree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// A Request says from what a job's worktree is made.
+type Request struct {
+	Job   fleet.JobID
+	Fence fleet.Fence
+	// URL is what git can fetch: https, ssh, and where the owner allows it a file URL or an absolute path.
+	// It may be empty for a repository that came as a bundle only; then Key names its cache.
+	URL string
+	Key string
+	// Ref is a branch, a tag, a full ref or a commit; "" is the remote's HEAD.
+	Ref string
+	// BaseCommit is the exact starting commit where it is known; it wins over Ref.
+	BaseCommit string
+	// Bundle is the path of a git bundle from the submitter. What it builds on must be in the cache or at URL.
+	Bundle string
+	// ExtraRefs are further refs to fetch. Full ones outside heads and tags land under refs/tugline/extra/JOB.
+	ExtraRefs []string
+	// Depth cuts history at so many commits, 0 is all; Filter makes a partial clone ("blob:none",
+	// "blob:limit=1m", "tree:0"). A cache that is already complete stays complete.
+	Depth  int
+	Filter string
+	// Branch is the job's branch; tugline/JOB if "".
+	Branch string
+	// Progress gets one line about what is going on, at most four a second; it must not block.
+	Progress func(detail string)
+}
+
+func (r *Request) tell(format string, args ...any) {
+	if r.Progress != nil {
+		r.Progress(fmt.Sprintf(format, args...))
+	}
+}
+
+// Prepare makes the worktree of a job at DIR/work/JOB/NAME, on the job's branch, at its base. Called again for the same
+// fence it gives the same tree. For a newer fence of the same job it first saves what the earlier attempt left and begins
+// anew at the base; where that cannot be saved, it fails with fleet.Conflict and leaves everything as it is.
+// A repository without any commit gives a tree with an empty Base and an unborn branch.
+//
+// Codes: repo_auth, repo_unreachable, repo_missing, ref_missing, input_missing (the bundle builds on commits that are not
+// here), owner_policy, storage, bad_request, conflict.
+func (s *Store) Prepare(ctx context.Context, req Request) (*Tree, error) {
+	return s.establish(ctx, req, false)
+}
+
+// establish is Prepare, or with resume Rebuild's second way: the branch starts at the bundle's head instead of the base.
+func (s *Store) establish(ctx context.Context, req Request, resume bool) (*Tree, error) {
+	arrived := time.Now()
+	if req.Branch == "" {
+		req.Branch = "tugline/" + string(req.Job)
+	}
+	identity, err := s.checkRequest(ctx, &req)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(s.dir, "work", string(req.Job), baseName(req.URL))
+	rec, err := s.load(req.Job)
+	if err != nil {
+		return nil, err
+	}
+	if rec != nil {
+		path = rec.Path
+		if !resume && rec.State == stateReady && rec.Fence == req.Fence && isDir(rec.Path) {
+			return s.tree(rec), nil
+		}
+		if err := s.clearLocked(ctx, rec); err != nil {
+			return nil, fmt.Errorf("prepare worktree of job %s: %w", req.Job, err)
+		}
+	} else if exists(path) {
+		return nil, fault(fleet.Conflict, nil, "%s exists and was not made by this runner; move it away, then retry the job", path)
+	}
+	rec = &record{
+		Job: req.Job, Fence: req.Fence, State: statePreparing, URL: req.URL, Key: req.Key, Cache: cacheID(identity),
+		Path: path, Branch: req.Branch, Ref: req.Ref,
+	}
+	for try := 1; ; try++ {
+		c, err := s.build(ctx, req, rec, identity, arrived, resume)
+		if err == nil {
+			return s.tree(rec), nil
+		}
+		err = classify(req.URL, err)
+		if try == 2 || c == nil || !s.replaceDamaged(ctx, c, identity, err) {
+			return nil, fmt.Errorf("prepare worktree of job %s: %w", req.Job, err)
+		}
+		req.tell("the cache of this repository was damaged; fetching it again")
+		if err := s.discard(rec); err != nil {
+			return nil, err
+		}
+		arrived = time.Now()
+	}
+}
+
+func (s *Store) checkRequest(ctx context.Context, req *Request) (identity string, err error) {
+	if err := checkJob(req.Job); err != nil {
+		return "", err
+	}
+	identity, err = s.cacheIdentity(req.URL, req.Key)
+	if err != nil {
+		return "", err
+	}
+	if req.URL != "" {
+		req.URL = canonical(req.URL)
+	}
+	if req.BaseCommit != "" {
+		if err := checkCommit("base commit", req.BaseCommit); err != nil {
+			return "", err
+		}
+	}
+	if req.Depth < 0 || req.Filter != "" && !filterForm.MatchString(req.Filter) {
+		return "", fault(fleet.BadRequest, nil, "depth %d or filter %q is not usable; a depth is at least 0, a filter is blob:none, blob:limit=N or tree:N", req.Depth, req.Filter)
+	}
+	if req.Bundle != "" && !filepath.IsAbs(req.Bundle) {
+		return "", fault(fleet.BadRequest, nil, "bundle path %q is not absolute", req.Bundle)
+	}
+	names := slices.Concat([]string{req.Branch}, req.ExtraRefs)
+	if req.Ref != "" {
+		names = append(names, req.Ref)
+	}
+	for _, ref := range names {
+		if err := s.git.checkRef(ctx, s.dir, "ref", ref); err != nil {
+			return "", err
+		}
+	}
+	if strings.HasPrefix(req.Branch, "refs/") {
+		return "", fault(fleet.BadRequest, nil, "branch %q must be given without refs/", req.Branch)
+	}
+	return identity, nil
+}
+
+// build is one try. The cache is returned also with an error, once there is one.
+func (s *Store) build(ctx context.Context, req Request, rec *record, identity string, arrived time.Time, resume bool) (*cache, error) {
+	req.tell("waiting for the repository's cache")
+	h, err := s.lock(ctx, rec.Cache)
+	if err != nil {
+		return nil, err
+	}
+	c, err := func() (*cache, error) {
+		defer h.release()
+		c, err := s.current(ctx, h, rec.Cache, req.URL, identity)
+		if err != nil {
+			return nil, err
+		}
+		base, head, err := s.obtain(ctx, c, req, arrived)
+		if err != nil {
+			return c, err
+		}
+		start := base
+		if resume && head != "" {
+			start = head
+		}
+		rec.Base, rec.Generation = base, filepath.Base(c.path)
+		return c, s.addWorktree(ctx, c, rec, start)
+	}()
+	if err != nil {
+		return c, err
+	}
+	if err := s.fill(ctx, rec, req); err != nil {
+		return c, err
+	}
+	rec.State = stateReady
+	return c, s.save(rec)
+}
+
+// replaceDamaged sets c aside if err comes from its damage, unless somebody else already did.
+func (s *Store) replaceDamaged(ctx context.Context, c *cache, identity string, err error) bool {
+	if !c.damaged(ctx, err) {
+		return false
+	}
+	h, lockErr := s.lock(ctx, c.id)
+	if lockErr != nil {
+		return false
+	}
+	defer h.release()
+	if all, genErr := s.generations(c.id); genErr != nil || fmt.Sprintf(generationForm, all[len(all)-1]) != filepath.Base(c.path) {
+		return genErr == nil
+	}
+	c.hold = h
+	if _, err := s.quarantine(ctx, c, identity, err); err != nil {
+		s.log.Error("damaged repository cache could not be set aside", "path", c.path, "err", err)
+		return false
+	}
+	return true
+}
+
+// addWorktree registers the tree with git; no file is checked out yet. The caller holds the lock.
+func (s *Store) addWorktree(ctx context.Context, c *cache, rec *record, start string) error {
+	if err := s.keepOldBranch(ctx, c, rec, start); err != nil {
+		return err
+	}
+	if err := s.save(rec); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(rec.Path), 0o700); err != nil {
+		return fmt.Errorf("make worktree: %w", err)
+	}
+	args := []string{"worktree", "add", "--no-track", "--no-checkout", "-B", rec.Branch, "--", rec.Path, start}
+	if start == "" {
+		empty, err := c.emptyCommit(ctx, s.signer(ctx))
+		if err != nil {
+			return err
+		}
+		args = []string{"worktree", "add", "--detach", "--no-checkout", "--", rec.Path, empty}
+	}
+	add := func() error {
+		_, err := c.git.run(ctx, call{dir: c.path, args: args})
+		return err
+	}
+	if err := s.patiently(ctx, c.hold, c.path, add); err != nil {
+		// What an interrupted add or a deleted tree left registered is in the way.
+		if _, pruneErr := c.git.line(ctx, c.path, "worktree", "prune"); pruneErr != nil {
+			return err
+		}
+		if err := s.patiently(ctx, c.hold, c.path, add); err != nil {
+			if strings.Contains(err.Error(), "already checked out") {
+				return fault(fleet.Conflict, err, "branch %s is in use by another job's worktree on this runner; give this job another branch, or wait for the other to end", rec.Branch)
+			}
+			return err
+		}
+	}
+	admin, err := adminDir(rec.Path)
+	if err != nil {
+		return err
+	}
+	rec.Admin = admin
+	if start == "" {
+		if _, err := c.git.in(admin).line(ctx, c.path, "symbolic-ref", "HEAD", rec.branchRef()); err != nil {
+			return err
+		}
+	} else if rec.Base != "" {
+		if _, err := c.git.line(ctx, c.path, "update-ref", "refs/tugline/base/"+string(rec.Job), rec.Base); err != nil {
+			return err
+		}
+	}
+	return s.save(rec)
+}
+
+// keepOldBranch saves what a branch of the same name pointed to, because it is about to be set anew.
+func (s *Store) keepOldBranch(ctx context.Context, c *cache, rec *record, start string) error {
+	old, err := c.git.commit(ctx, c.path, rec.branchRef())
+	if err != nil || old == "" || old == start {
+		return err
+	}
+	ref := fmt.Sprintf("refs/tugline/kept/%s/%s/before-%.12s", rec.Job, rec.Fence, old)
+	if _, err := c.git.line(ctx, c.path, "update-ref", ref, old); err != nil {
+		return err
+	}
+	if start == "" {
+		_, err = c.git.line(ctx, c.path, "update-ref", "-d", rec.branchRef(), old)
+	}
+	return err
+}
+
+// emptyCommit gives a commit without files, on which git can found a worktree that is then made unborn.
+func (c *cache) emptyCommit(ctx context.Context, id Identity) (string, error) {
+	tree, err := c.git.emptyTree(ctx, c.path)
+	if err != nil {
+		return "", err
+	}
+	return c.git.as(id).line(ctx, c.path, "commit-tree", "--no-gpg-sign", "-m", "empty", tree)
+}
+
+// emptyTree makes sure that the tree without entries exists and gives its name.
+func (g git) emptyTree(ctx context.Context, dir string) (string, error) {
+	return g.line(ctx, dir, "hash-object", "-w", "-t", "tree", "/dev/null")
+}
+
+// adminDir reads which git directory belongs to a worktree that was just made.
+func adminDir(path string) (string, error) {
+	data, err := os.ReadFile(filepath.Join(path, ".git"))
+	if err != nil {
+		return "", fmt.Errorf("read worktree link: %w", err)
+	}
+	admin, ok := strings.CutPrefix(strings.TrimSuffix(string(data), "\n"), "gitdir: ")
+	if !ok || !filepath.IsAbs(admin) {
+		return "", fmt.Errorf("read worktree link: %s has an unexpected form", filepath.Join(path, ".git"))
+	}
+	return admin, nil
+}
+
+func isDir(path string) bool {
+	st, err := os.Lstat(path)
+	return err == nil && st.IsDir()
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}

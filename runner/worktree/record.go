@@ -1,0 +1,91 @@
+package worktree
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// The states of a record. Between preparing and ready no agent has run in the tree.
+const (
+	statePreparing = "preparing"
+	stateReady     = "ready"
+	stateRemoved   = "removed"
+)
+
+const recordVersion = 1
+
+// A record is what is known of a job's worktree. It stands apart from the tree, where an agent does not write, and it
+// outlives the tree, so that the job can be built again at the same path.
+type record struct {
+	Version    int         `json:"version"`
+	Job        fleet.JobID `json:"job"`
+	Fence      fleet.Fence `json:"fence"`
+	State      string      `json:"state"`
+	At         time.Time   `json:"at"`
+	URL        string      `json:"url,omitempty"`
+	Key        string      `json:"key,omitempty"`
+	Cache      string      `json:"cache"`      // directory under repos/
+	Generation string      `json:"generation"` // directory under repos/CACHE/
+	Admin      string      `json:"admin"`      // git directory of the worktree, inside the cache
+	Path       string      `json:"path"`
+	Base       string      `json:"base"` // "" for a repository without a commit
+	Branch     string      `json:"branch"`
+	Ref        string      `json:"ref,omitempty"`
+	StartTree  string      `json:"start_tree,omitempty"` // what git saw right after the checkout, where that is not the base's tree
+	Notes      []string    `json:"notes,omitempty"`
+}
+
+func (r *record) branchRef() string { return "refs/heads/" + r.Branch }
+
+func (s *Store) recordPath(job fleet.JobID) string {
+	return filepath.Join(s.dir, "jobs", string(job)+".json")
+}
+
+// load gives a job's record, nil if there is none.
+func (s *Store) load(job fleet.JobID) (*record, error) {
+	data, err := os.ReadFile(s.recordPath(job))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read worktree record of %s: %w", job, err)
+	}
+	var r record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, fmt.Errorf("read worktree record of %s: %w", job, err)
+	}
+	if r.Version != recordVersion {
+		return nil, fmt.Errorf("read worktree record of %s: version %d was written by another release", job, r.Version)
+	}
+	return &r, nil
+}
+
+// save writes a record so that after a crash either the old or the new one is there.
+func (s *Store) save(r *record) error {
+	r.Version, r.At = recordVersion, time.Now().UTC()
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write worktree record of %s: %w", r.Job, err)
+	}
+	f, err := os.CreateTemp(filepath.Join(s.dir, "jobs"), ".new-")
+	if err != nil {
+		return fmt.Errorf("write worktree record of %s: %w", r.Job, err)
+	}
+	_, err = f.Write(append(data, '\n'))
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), s.recordPath(r.Job))
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return fmt.Errorf("write worktree record of %s: %w", r.Job, err)
+	}
+	return nil
+}

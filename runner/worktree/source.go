@@ -1,0 +1,251 @@
+package worktree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"tugline.dev/tugline/shared/fleet"
+)
+
+var shortSHA = regexp.MustCompile(`^[0-9a-f]{7,64}$`)
+
+// obtain makes sure that the base is in the cache and gives it, with the head of the bundle if there was one. The remote
+// is asked only when something is missing or a name has to be looked up. The caller holds the lock.
+func (s *Store) obtain(ctx context.Context, c *cache, req Request, arrived time.Time) (base, head string, err error) {
+	more := extraSpecs(req)
+	fetched := false
+	fetch := func() error {
+		if fetched {
+			return nil
+		}
+		if req.URL == "" {
+			return fault(fleet.InputMissing, nil, "the base commit is not on this runner, and there is no repository address to fetch it from; submit the job again with a complete bundle")
+		}
+		req.tell("fetching %s", Redact(req.URL))
+		fetched = true
+		return s.fetch(ctx, c, req, arrived, more)
+	}
+	if len(more) > 0 {
+		if err := fetch(); err != nil {
+			return "", "", err
+		}
+	}
+	if req.Bundle != "" {
+		head, err = s.takeBundle(ctx, c, req)
+		if errors.Is(err, fleet.InputMissing) && req.URL != "" {
+			if err := fetch(); err != nil {
+				return "", "", err
+			}
+			head, err = s.takeBundle(ctx, c, req)
+		}
+		if err != nil {
+			return "", "", err
+		}
+	}
+	want := req.BaseCommit
+	switch {
+	case want == "" && head != "":
+		return head, head, nil
+	case want == "" && isSHA(req.Ref):
+		want = req.Ref
+	}
+	if want != "" {
+		if has, err := c.git.commit(ctx, c.path, want); err != nil || has != "" {
+			return has, head, err
+		}
+	}
+	if err := fetch(); err != nil {
+		return "", "", err
+	}
+	if want == "" {
+		base, err := s.resolve(ctx, c, req)
+		return base, head, err
+	}
+	if has, err := c.git.commit(ctx, c.path, want); err != nil || has != "" {
+		return has, head, err
+	}
+	// No branch or tag leads to it any more, or it lies below the depth: many servers give it by name.
+	spec := "+" + want + ":refs/tugline/base/" + string(req.Job)
+	if err := classify(req.URL, s.fetch(ctx, c, req, time.Now(), []string{spec})); err != nil {
+		if errors.Is(err, fleet.RefMissing) {
+			return "", "", fault(fleet.RefMissing, err, "%s does not have commit %s; push it, or submit the job from the repository that has it", Redact(req.URL), want)
+		}
+		return "", "", err
+	}
+	has, err := c.git.commit(ctx, c.path, want)
+	if err == nil && has == "" {
+		err = fault(fleet.RefMissing, nil, "%s does not have commit %s; push it, or submit the job from the repository that has it", Redact(req.URL), want)
+	}
+	return has, head, err
+}
+
+// extraRef is where a full ref outside of heads and tags is kept for a job.
+func extraRef(job fleet.JobID, ref string) string {
+	return "refs/tugline/extra/" + string(job) + "/" + strings.TrimPrefix(ref, "refs/")
+}
+
+func isBranchOrTag(ref string) bool {
+	return !strings.HasPrefix(ref, "refs/") || strings.HasPrefix(ref, "refs/heads/") || strings.HasPrefix(ref, "refs/tags/")
+}
+
+// extraSpecs gives the refspecs that the fetch of all branches and tags does not cover.
+func extraSpecs(req Request) []string {
+	var specs []string
+	for _, ref := range slices.Concat(req.ExtraRefs, []string{req.Ref}) {
+		if ref != "" && !isBranchOrTag(ref) {
+			specs = append(specs, "+"+ref+":"+extraRef(req.Job, ref))
+		}
+	}
+	slices.Sort(specs)
+	return slices.Compact(specs)
+}
+
+// resolve turns a ref's name into a commit; "" if the repository has none at all.
+func (s *Store) resolve(ctx context.Context, c *cache, req Request) (string, error) {
+	ref := req.Ref
+	var names []string
+	switch {
+	case ref == "" || ref == "HEAD":
+		return s.resolveHead(ctx, c, req)
+	case strings.HasPrefix(ref, "refs/heads/"):
+		names = []string{"refs/remotes/origin/" + strings.TrimPrefix(ref, "refs/heads/")}
+	case strings.HasPrefix(ref, "refs/tags/"):
+		names = []string{ref}
+	case strings.HasPrefix(ref, "refs/"):
+		names = []string{extraRef(req.Job, ref)}
+	default:
+		names = []string{"refs/remotes/origin/" + ref, "refs/tags/" + ref}
+		if shortSHA.MatchString(ref) {
+			names = append(names, ref)
+		}
+	}
+	for _, name := range names {
+		if sha, err := c.git.commit(ctx, c.path, name); err != nil || sha != "" {
+			return sha, err
+		}
+	}
+	return "", fault(fleet.RefMissing, nil, "%s has no branch, tag or commit %q; check the spelling, and that it was pushed", Redact(req.URL), ref)
+}
+
+// resolveHead asks the remote what its HEAD is, because a fetch does not say.
+func (s *Store) resolveHead(ctx context.Context, c *cache, req Request) (string, error) {
+	out, err := c.git.run(ctx, call{dir: c.path, stall: s.git.stall, args: []string{"ls-remote", "--symref", "--", c.url, "HEAD"}})
+	if err != nil {
+		return "", err
+	}
+	sha := ""
+	for l := range strings.Lines(out) {
+		value, name, _ := strings.Cut(strings.TrimSuffix(l, "\n"), "\t")
+		if name != "HEAD" {
+			continue
+		}
+		if branch, ok := strings.CutPrefix(value, "ref: refs/heads/"); ok {
+			if has, err := c.git.commit(ctx, c.path, "refs/remotes/origin/"+branch); err != nil || has != "" {
+				return has, err
+			}
+			continue
+		}
+		sha = value
+	}
+	if isSHA(sha) {
+		if has, err := c.git.commit(ctx, c.path, sha); err != nil || has != "" {
+			return has, err
+		}
+	}
+	branches, err := c.git.line(ctx, c.path, "for-each-ref", "--count=5", "--format=%(refname:lstrip=3)", "refs/remotes/origin")
+	if err != nil || branches == "" && sha == "" {
+		return "", err
+	}
+	return "", fault(fleet.RefMissing, nil, "%s has no default branch; name one with a ref, for example %s", Redact(req.URL), strings.ReplaceAll(branches, "\n", ", "))
+}
+
+// takeBundle brings the head of the submitter's bundle into the cache.
+func (s *Store) takeBundle(ctx context.Context, c *cache, req Request) (string, error) {
+	req.tell("unpacking the submitted bundle")
+	head, err := c.git.pickHead(ctx, c.path, req.Bundle, req.BaseCommit)
+	if err != nil {
+		return "", err
+	}
+	if err := c.git.checkPrerequisites(ctx, c.path, req.Bundle); err != nil {
+		return "", err
+	}
+	into := "refs/tugline/input/" + string(req.Job)
+	err = s.patiently(ctx, c.hold, c.path, func() error {
+		// The transport is our own file, not something that the owner has to allow.
+		_, err := c.git.with("GIT_ALLOW_PROTOCOL=file").run(ctx, call{dir: c.path, progress: req.Progress, args: []string{
+			"fetch", "--no-write-fetch-head", "--no-auto-gc", "--no-tags", "--progress", "--", req.Bundle, "+" + head.ref + ":" + into}})
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("unpack bundle: %w", err)
+	}
+	has, err := c.git.commit(ctx, c.path, into)
+	if err == nil && has != head.sha {
+		err = fault(fleet.BadRequest, nil, "the submitted bundle does not hold the commit that it names (%s); submit the job again", head.sha)
+	}
+	return has, err
+}
+
+// A bundleHead is one ref of a bundle.
+type bundleHead struct{ sha, ref string }
+
+func (g git) bundleHeads(ctx context.Context, dir, path string) ([]bundleHead, error) {
+	if st, err := os.Stat(path); err != nil || !st.Mode().IsRegular() {
+		return nil, fault(fleet.InputMissing, err, "the bundle %s is not there", path)
+	}
+	out, err := g.line(ctx, dir, "bundle", "list-heads", path)
+	if err != nil {
+		return nil, fault(fleet.BadRequest, err, "%s is no git bundle; make it again", path)
+	}
+	var heads []bundleHead
+	for l := range strings.Lines(out) {
+		if sha, ref, ok := strings.Cut(strings.TrimSuffix(l, "\n"), " "); ok && isSHA(sha) {
+			heads = append(heads, bundleHead{sha, ref})
+		}
+	}
+	return heads, nil
+}
+
+// pickHead chooses the ref of a bundle: the one at want, else HEAD, else the only one.
+func (g git) pickHead(ctx context.Context, dir, path, want string) (bundleHead, error) {
+	heads, err := g.bundleHeads(ctx, dir, path)
+	if err != nil {
+		return bundleHead{}, err
+	}
+	for _, h := range heads {
+		if want != "" && h.sha == want {
+			return h, nil
+		}
+	}
+	for _, h := range heads {
+		if h.ref == "HEAD" || len(heads) == 1 {
+			return h, nil
+		}
+	}
+	return bundleHead{}, fault(fleet.BadRequest, nil, "the bundle %s names %d refs and none of them is HEAD; a bundle of one ref is wanted", path, len(heads))
+}
+
+var lacksText = regexp.MustCompile(`(?m)^error: ([0-9a-f]{40,64})\b`)
+
+// checkPrerequisites fails with input_missing if a bundle builds on commits that are not there.
+func (g git) checkPrerequisites(ctx context.Context, dir, path string) error {
+	_, err := g.line(ctx, dir, "bundle", "verify", "--quiet", path)
+	var failed *gitError
+	if err == nil || !errors.As(err, &failed) || failed.exit < 0 {
+		return err
+	}
+	var lacks []string
+	for _, m := range lacksText.FindAllStringSubmatch(failed.stderr, 3) {
+		lacks = append(lacks, m[1])
+	}
+	if len(lacks) == 0 {
+		return fault(fleet.BadRequest, err, "the bundle %s is damaged (%s); make it again", path, lastLine(failed.stderr))
+	}
+	return fault(fleet.InputMissing, err, "the bundle builds on commits that are not here (%s); fetch them first, or make a bundle without prerequisites", strings.Join(lacks, ", "))
+}
