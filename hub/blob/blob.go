@@ -119,47 +119,6 @@ func Open(c Config) (*Store, error) {
 	return s, nil
 }
 
-// load makes the directories and counts what is in them.
-func (s *Store) load() error {
-	if err := os.MkdirAll(s.partial, 0o700); err != nil {
-		return err
-	}
-	for i := range s.shards {
-		// The process before may have ended between a rename and its sync.
-		s.shards[i].unsynced = true
-		shard := filepath.Join(s.dir, fmt.Sprintf("%02x", i))
-		if err := os.Mkdir(shard, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-		entries, err := os.ReadDir(shard)
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			info, err := e.Info()
-			if err != nil {
-				return err
-			}
-			if d := fleet.Digest(e.Name()); !d.Valid() || s.path(d) != filepath.Join(shard, e.Name()) || !info.Mode().IsRegular() {
-				s.log.Warn("blob store ignores a foreign file", "path", filepath.Join(shard, e.Name()))
-				continue
-			}
-			s.blobs++
-			s.bytes += info.Size()
-		}
-	}
-	whole, err := filepath.Glob(filepath.Join(s.partial, wholePrefix+"*"))
-	if err != nil {
-		return err
-	}
-	for _, path := range whole {
-		if err := os.Remove(path); err != nil {
-			return err
-		}
-	}
-	return errors.Join(syncDir(s.dir), syncDir(filepath.Dir(s.dir)))
-}
-
 // path is where the blob of a valid digest lies.
 func (s *Store) path(d fleet.Digest) string {
 	return filepath.Join(s.dir, string(d[:2]), string(d))

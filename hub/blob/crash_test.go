@@ -119,7 +119,7 @@ func killAfter(t *testing.T, dir string, acks int, note func(line string)) {
 			}
 		}
 	}
-	child.Wait() //nolint:errcheck // it was killed
+	child.Wait() // it was killed
 	if seen <= acks {
 		t.Fatalf("child ended after %d acknowledgements, want %d", seen, acks)
 	}

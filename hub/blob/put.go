@@ -40,7 +40,7 @@ func (s *Store) put(ctx context.Context, d fleet.Digest, size int64, r io.Reader
 	}
 	defer func() {
 		if err != nil {
-			os.Remove(path) //nolint:errcheck // the first error is the one to tell
+			os.Remove(path) // the first error is the one to tell
 		}
 	}()
 	if err := errors.Join(fill(ctx, f, d, size, r), f.Close()); err != nil {

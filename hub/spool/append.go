@@ -14,16 +14,24 @@ import (
 type GapError struct {
 	Key    Key
 	Offset int64 // what was offered
-	Want   int64 // the end of the stream: what to send next
+	Want   int64 // how many bytes are durable: what to send next
 }
 
 // Error says what is missing.
 func (e *GapError) Error() string {
-	return fmt.Sprintf("stream %s ends at %d, but %d was offered: send from %d", e.Key, e.Want, e.Offset, e.Want)
+	return fmt.Sprintf("stream %s has %d bytes, but %d was offered: send from there", e.Key, e.Want, e.Offset)
 }
 
 // Unwrap returns the code.
 func (e *GapError) Unwrap() error { return fleet.SpoolGap }
+
+// gap refuses offset. It wants what follows the durable bytes, which may be before
+// the end: whoever is told so may take it for an acknowledgement.
+func (st *stream) gap(offset int64) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return &GapError{Key: st.key, Offset: offset, Want: st.durable}
+}
 
 // Append adds data at offset, which must be the stream's end or before it; the
 // part before the end must be equal to what is stored. It returns, with or
@@ -93,7 +101,7 @@ func (s *Store) write(ctx context.Context, st *stream, offset int64, data []byte
 	case st.gone:
 		return nil, 0, errGone
 	case offset > st.end:
-		return nil, 0, &GapError{Key: st.key, Offset: offset, Want: st.end}
+		return nil, 0, st.gap(offset)
 	case st.seal != nil && last > st.end:
 		return nil, 0, fmt.Errorf("%d bytes after the end at %d: %w", last-st.end, st.end, fleet.LogSealed)
 	case last > s.max:
@@ -128,7 +136,7 @@ func (s *Store) write(ctx context.Context, st *stream, offset int64, data []byte
 	losses := st.losses
 	st.mu.Unlock()
 	if err != nil {
-		st.mend(h) //nolint:errcheck // the next append tries again before it writes
+		st.mend(h) // the next append tries again before it writes
 	}
 	return h, losses, err
 }

@@ -99,7 +99,7 @@ func killAfter(t *testing.T, dir string, acks int, acked []int64) {
 			}
 		}
 	}
-	child.Wait() //nolint:errcheck // it was killed
+	child.Wait() // it was killed
 	if seen <= acks {
 		t.Fatalf("child ended after %d acknowledgements, want %d", seen, acks)
 	}

@@ -39,7 +39,7 @@ func writeDurably(path string, data []byte) error {
 		err = os.Rename(tmp, path)
 	}
 	if err != nil {
-		os.Remove(tmp) //nolint:errcheck // the first error is the one to tell
+		os.Remove(tmp) // the first error is the one to tell
 		return err
 	}
 	return syncDir(filepath.Dir(path))

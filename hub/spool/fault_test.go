@@ -6,8 +6,10 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -205,6 +207,68 @@ func TestOneFailedSyncFailsAllItCovers(t *testing.T) {
 		t.Errorf("content: %q, want %q", got, "abc")
 	}
 	mustAppend(t, s, k, 3, "XYZ")
+}
+
+// awaitWritten returns when the stream has end bytes, durable or not.
+func awaitWritten(t *testing.T, st *stream, end int64) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(10 * time.Second)
+	for {
+		st.mu.Lock()
+		got := st.end
+		st.mu.Unlock()
+		if got >= end {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("stream has %d bytes written, want %d", got, end)
+		}
+	}
+}
+
+// TestAppendsShareASync lets many appends to one stream wait while a sync runs: all
+// of them must be acknowledged by the one after it.
+func TestAppendsShareASync(t *testing.T) {
+	const appends = 20
+	s := open(t, Config{Dir: t.TempDir()})
+	k := key(0, Output)
+	mustAppend(t, s, k, 0, "x")
+	st, _ := s.find(k)
+	var syncs atomic.Int64
+	s.files.drop(k.path(s.dir))
+	s.files.open = func(path string, flag int) (file, error) {
+		f, err := openOS(path, flag)
+		return &countedFile{f, &syncs}, err
+	}
+	st.sync.Lock() // as if a sync were running
+	var wg sync.WaitGroup
+	for i := range appends {
+		wg.Go(func() {
+			if _, err := s.Append(t.Context(), k, int64(1+i), []byte("x")); err != nil {
+				t.Errorf("Append: %v", err)
+			}
+		})
+		awaitWritten(t, st, int64(2+i))
+	}
+	st.sync.Unlock()
+	wg.Wait()
+	if got := syncs.Load(); got != 1 {
+		t.Errorf("%d appends made %d syncs, want 1", appends, got)
+	}
+}
+
+type countedFile struct {
+	file
+	syncs *atomic.Int64
+}
+
+func (f *countedFile) Sync() error {
+	f.syncs.Add(1)
+	return f.file.Sync()
 }
 
 func TestForeignFilesStay(t *testing.T) {

@@ -88,7 +88,7 @@ func (fs *files) release(h *handle) {
 	switch {
 	case h.users > 0:
 	case h.dropped:
-		h.Close() //nolint:errcheck // what was acknowledged is synced
+		h.Close() // what was acknowledged is synced
 	default:
 		h.idle = fs.idle.PushBack(h)
 		fs.trim()
@@ -126,6 +126,6 @@ func (fs *files) forget(h *handle) {
 	if h.idle != nil {
 		fs.idle.Remove(h.idle)
 		h.idle = nil
-		h.Close() //nolint:errcheck // what was acknowledged is synced
+		h.Close() // what was acknowledged is synced
 	}
 }

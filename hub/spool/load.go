@@ -9,15 +9,14 @@ import (
 	"tugline.dev/tugline/shared/fleet"
 )
 
-// load finds the streams on disk. Sealed ones are durable already; of the others
-// it makes durable what is there, since the process before may have written it
-// and ended before its sync.
+// load finds the streams on disk and makes them durable as they are, since the
+// process before may have ended between a write and its sync. Only the bytes of
+// sealed streams are known to be durable without.
 func (s *Store) load() error {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return err
 	}
-	open := 0
 	for _, e := range entries {
 		job := fleet.JobID(e.Name())
 		switch {
@@ -26,27 +25,22 @@ func (s *Store) load() error {
 				return err
 			}
 		case e.IsDir() && validJob(job):
-			n, err := s.loadJob(job)
-			if err != nil {
+			if err := s.loadJob(job); err != nil {
 				return err
 			}
-			open += n
 		default:
 			s.log.Warn("spool ignores a foreign file", "path", filepath.Join(s.dir, e.Name()))
 		}
 	}
-	if open > 0 {
-		return syncDir(s.dir)
-	}
-	return nil
+	return syncDir(s.dir)
 }
 
-// loadJob finds the streams of one job, and returns how many are not sealed.
-func (s *Store) loadJob(job fleet.JobID) (open int, err error) {
+// loadJob finds the streams of one job.
+func (s *Store) loadJob(job fleet.JobID) error {
 	dir := filepath.Join(s.dir, string(job))
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	sealed := map[string]bool{}
 	for _, e := range entries {
@@ -61,27 +55,21 @@ func (s *Store) loadJob(job fleet.JobID) (open int, err error) {
 		case ok && e.Type().IsRegular():
 			st, err := s.loadStream(k, sealed[e.Name()])
 			if err != nil {
-				return 0, err
+				return err
 			}
 			s.jobs[job] = append(s.jobs[job], st)
 			s.streams.Add(1)
 			s.bytes.Add(st.durable)
-			if st.seal == nil {
-				open++
-			}
 		case strings.HasSuffix(e.Name(), tmpSuffix):
 			if err := os.Remove(path); err != nil {
-				return 0, err
+				return err
 			}
 		case strings.HasSuffix(e.Name(), sealSuffix):
 		default:
 			s.log.Warn("spool ignores a foreign file", "path", path)
 		}
 	}
-	if open > 0 {
-		return open, syncDir(dir)
-	}
-	return 0, nil
+	return syncDir(dir)
 }
 
 // loadStream reads the state of one stream. A marker that does not fit its stream

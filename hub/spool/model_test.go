@@ -6,33 +6,11 @@ import (
 	"os"
 	"syscall"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
 	"tugline.dev/tugline/shared/fleet"
 )
-
-// awaitWritten returns when the stream has end bytes, durable or not.
-func awaitWritten(t *testing.T, st *stream, end int64) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(10 * time.Second)
-	for {
-		st.mu.Lock()
-		got := st.end
-		st.mu.Unlock()
-		if got >= end {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("stream has %d bytes written, want %d", got, end)
-		}
-	}
-}
 
 // TestModel compares the store with byte slices over random appends, resends,
 // gaps, seals, deletions, failures of the disk and restarts.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -48,10 +47,10 @@ func (s *Store) readAt(st *stream, p []byte, off int64) (int, error) {
 	}
 	defer s.leave()
 	h, err := s.files.acquire(st.key.path(s.dir), false)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, notFound(st.key)
-	}
 	if err != nil {
+		if _, here := st.info(); !here {
+			return 0, notFound(st.key)
+		}
 		return 0, fmt.Errorf("read %s: %w", st.key, err)
 	}
 	defer s.files.release(h)

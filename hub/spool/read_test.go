@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -35,6 +36,37 @@ func TestReadAt(t *testing.T) {
 		if string(buf[:n]) != tt.want || !errors.Is(err, tt.err) {
 			t.Errorf("ReadAt(%d bytes, %d): %q, %v, want %q, %v", tt.size, tt.off, buf[:n], err, tt.want, tt.err)
 		}
+	}
+}
+
+// TestReadDamaged takes bytes away behind the store's back: a reader must not take
+// that for the end.
+func TestReadDamaged(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, Config{Dir: dir})
+	short, removed := key(0, Output), key(1, Output)
+	for _, k := range []Key{short, removed} {
+		mustAppend(t, s, k, 0, "abcdef")
+		s.files.drop(k.path(dir))
+	}
+	if err := os.Truncate(short.path(dir), 3); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(removed.path(dir)); err != nil {
+		t.Fatal(err)
+	}
+	for k, want := range map[Key]error{short: io.ErrUnexpectedEOF, removed: os.ErrNotExist} {
+		if _, err := s.ReadAt(k, make([]byte, 6), 0); !errors.Is(err, want) {
+			t.Errorf("ReadAt(%s): %v, want %v", k, err, want)
+		}
+		r, err := s.Reader(t.Context(), k, 0, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAll(r); !errors.Is(err, want) {
+			t.Errorf("read of %s: %v, want %v", k, err, want)
+		}
+		r.Close()
 	}
 }
 
@@ -159,6 +191,10 @@ func TestReadersSeeOnlyDurableBytes(t *testing.T) {
 	}
 	if got := content(t, s, k); got != "" {
 		t.Errorf("content during the sync: %q, want none", got)
+	}
+	var gap *GapError
+	if _, err := s.Append(t.Context(), k, 9, []byte("x")); !errors.As(err, &gap) || gap.Want != 0 {
+		t.Errorf("Append after a gap during the sync: %v, want a gap that wants 0", err)
 	}
 	close(goOn)
 	if err := <-done; err != nil {

@@ -94,7 +94,7 @@ func (s *Store) sealStream(ctx context.Context, st *stream, length int64, digest
 	case st.gone:
 		return errGone
 	case length > st.end:
-		return &GapError{Key: st.key, Offset: length, Want: st.end}
+		return st.gap(length)
 	case length < st.end:
 		return fmt.Errorf("length %d, but %d bytes are stored: %w", length, st.end, fleet.SpoolMismatch)
 	case st.seal != nil && (digest == "" || digest == st.seal.digest):

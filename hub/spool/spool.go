@@ -22,6 +22,7 @@
 package spool
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -244,20 +245,10 @@ func (s *Store) Oldest(n int) []Info {
 }
 
 func compareKeys(a, b Key) int {
-	switch {
-	case a.Job != b.Job:
-		return compare(a.Job < b.Job)
-	case a.Fence != b.Fence:
-		return compare(a.Fence.Less(b.Fence))
-	case a.Name != b.Name:
-		return compare(a.Name < b.Name)
-	}
-	return 0
-}
-
-func compare(less bool) int {
-	if less {
-		return -1
-	}
-	return 1
+	return cmp.Or(
+		cmp.Compare(a.Job, b.Job),
+		cmp.Compare(a.Fence.Epoch, b.Fence.Epoch),
+		cmp.Compare(a.Fence.Index, b.Fence.Index),
+		cmp.Compare(a.Name, b.Name),
+	)
 }

@@ -224,6 +224,31 @@ func TestSeal(t *testing.T) {
 	}
 }
 
+func TestStreams(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, Config{Dir: dir})
+	var want []Info
+	for _, k := range []Key{
+		{"job", fleet.Fence{Epoch: 1, Index: 9}, Events},
+		{"job", fleet.Fence{Epoch: 1, Index: 9}, Output},
+		{"job", fleet.Fence{Epoch: 1, Index: 10}, Output},
+		{"job", fleet.Fence{Epoch: 2, Index: 1}, Output},
+	} {
+		want = append(want, Info{Key: k, Size: 3})
+	}
+	for _, i := range []int{2, 0, 3, 1} {
+		mustAppend(t, s, want[i].Key, 0, "abc")
+	}
+	mustAppend(t, s, key(1, Output), 0, "other job")
+	for _, when := range []string{"at once", "after reopening"} {
+		if d := cmp.Diff(want, s.Streams("job")); d != "" {
+			t.Errorf("Streams %s (-want +got):\n%s", when, d)
+		}
+		s.Close()
+		s = open(t, Config{Dir: dir})
+	}
+}
+
 func TestSealEmptyStream(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, Config{Dir: dir})

@@ -129,5 +129,5 @@ func (st *stream) giveUp(f file, cause error) {
 	st.lost = cause
 	st.losses++
 	st.mu.Unlock()
-	st.mend(f) //nolint:errcheck // the next append tries again before it writes
+	st.mend(f) // the next append tries again before it writes
 }
