@@ -72,7 +72,7 @@ type Config struct {
 	Logger *slog.Logger
 
 	// SnapshotEvery is the number of entries after which a snapshot is taken
-	// and the log is cut. Default 32,768; at least 16.
+	// and the log is cut. Default 16,384; at least 16.
 	SnapshotEvery uint64
 	// SnapshotKeep is the number of snapshots on disk, 1 to 16. Default 2. The
 	// log is kept back to the oldest of them, so that a damaged one can be
@@ -94,7 +94,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	setDefault(&c.SnapshotEvery, 32768)
+	setDefault(&c.SnapshotEvery, 16384)
 	setDefault(&c.SnapshotKeep, 2)
 	setDefault(&c.MaxBatch, 512)
 	var errs []error

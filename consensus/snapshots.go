@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
@@ -18,7 +19,24 @@ const (
 // durable before the snapshot counts, and no leftovers of a crash.
 type snapshotStore struct {
 	*raft.FileSnapshotStore
-	dir string
+	dir    string
+	newest atomic.Uint64 // index of the newest snapshot on disk, 0 without one
+}
+
+// snapshotSink tells its store when the snapshot is complete.
+type snapshotSink struct {
+	raft.SnapshotSink
+	store *snapshotStore
+	index uint64
+}
+
+// Close implements raft.SnapshotSink.
+func (s *snapshotSink) Close() error {
+	err := s.SnapshotSink.Close()
+	if err == nil {
+		s.store.newest.Store(s.index)
+	}
+	return err
 }
 
 func openSnapshots(base string, keep int, log hclog.Logger) (*snapshotStore, error) {
@@ -39,7 +57,15 @@ func openSnapshots(base string, keep int, log hclog.Logger) (*snapshotStore, err
 	if err != nil {
 		return nil, err
 	}
-	return &snapshotStore{FileSnapshotStore: files, dir: dir}, nil
+	s := &snapshotStore{FileSnapshotStore: files, dir: dir}
+	kept, err := s.List()
+	if err != nil {
+		return nil, err
+	}
+	if len(kept) > 0 {
+		s.newest.Store(kept[0].Index)
+	}
+	return s, nil
 }
 
 // Create implements raft.SnapshotStore. Both files exist when it returns, and
@@ -52,7 +78,7 @@ func (s *snapshotStore) Create(version raft.SnapshotVersion, index, term uint64,
 	if err := seal(filepath.Join(s.dir, sink.ID()+unfinishedExt)); err != nil {
 		return nil, errors.Join(err, sink.Cancel())
 	}
-	return sink, nil
+	return &snapshotSink{sink, s, index}, nil
 }
 
 // seal gives a new snapshot directory and its files to the owner alone.
@@ -72,15 +98,7 @@ func seal(dir string) error {
 	return syncDir(dir)
 }
 
-// newest and oldest return the indexes of the snapshots on disk, 0 if there is
-// none.
-func (s *snapshotStore) newest() uint64 {
-	if kept, err := s.List(); err == nil && len(kept) > 0 {
-		return kept[0].Index
-	}
-	return 0
-}
-
+// oldest returns the index of the oldest snapshot that is kept, 0 without one.
 func (s *snapshotStore) oldest() uint64 {
 	if kept, err := s.List(); err == nil && len(kept) > 0 {
 		return kept[len(kept)-1].Index

@@ -24,7 +24,7 @@ type Status struct {
 	LogBytes      int64  `json:"log_bytes"`      // size of the log store on disk, bytes
 }
 
-// Status may be called at any time, also after Close.
+// Status is cheap, and may be called at any time, also after Close.
 func (n *Node) Status() Status {
 	_, leader := n.raft.LeaderWithID()
 	s := Status{
@@ -35,7 +35,7 @@ func (n *Node) Status() Status {
 		LastIndex:     n.raft.LastIndex(),
 		CommitIndex:   n.raft.CommitIndex(),
 		AppliedIndex:  n.fsm.applied.Load(),
-		SnapshotIndex: n.snaps.newest(),
+		SnapshotIndex: n.snaps.newest.Load(),
 	}
 	if n.raft.State() == raft.Shutdown {
 		s.State = "stopped"
