@@ -253,7 +253,7 @@ func TestFeedProperty(t *testing.T) {
 			},
 			"read": func(t *rapid.T) {
 				if len(readers) == 0 {
-					t.Skip("nobody reads")
+					return
 				}
 				i := rapid.IntRange(0, len(readers)-1).Draw(t, "reader")
 				r := readers[i]
@@ -278,7 +278,7 @@ func TestFeedProperty(t *testing.T) {
 			},
 			"reset": func(t *rapid.T) {
 				if rapid.IntRange(0, 9).Draw(t, "seldom") > 0 {
-					t.Skip("not now")
+					return
 				}
 				f.Reset(index)
 				floor, list = index, nil

@@ -152,7 +152,7 @@ func TestThreeNodesLoseTheirLeader(t *testing.T) {
 	t.Logf("%d acknowledged, %v of real time", acks.Load(), time.Since(started))
 }
 
-func TestWhileLeaderRunsAgainAfterTransfer(t *testing.T) {
+func TestOnlyTheNewLeaderTakesProposals(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		net := newNetwork()
