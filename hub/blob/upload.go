@@ -64,19 +64,18 @@ type partial struct {
 // send, and Commit is next. Errors: fleet.TooLarge, BadRequest, BlobDigest if the
 // blob is stored with another size.
 func (s *Store) Upload(ctx context.Context, d fleet.Digest, size int64) (u *Upload, offset int64, err error) {
-	done, err := s.stored(ctx, d, size)
-	if err != nil {
-		return nil, 0, fmt.Errorf("upload blob %s: %w", d, err)
-	}
 	u = &Upload{store: s, key: uploadKey{d, size}}
-	if done {
-		return u, size, nil
-	}
-	err = u.with(func(p *partial, _ string) error {
+	done, err := u.with(ctx, func(p *partial, _ string) error {
 		offset = p.end
 		return nil
 	})
-	return u, offset, err
+	if err != nil {
+		return nil, 0, fmt.Errorf("upload blob %s: %w", d, coded(err))
+	}
+	if done {
+		offset = size
+	}
+	return u, offset, nil
 }
 
 // WriteAt stores a part of at most MaxPart bytes and returns, with or without an
@@ -88,17 +87,16 @@ func (u *Upload) WriteAt(ctx context.Context, part []byte, offset int64) (durabl
 		return 0, fmt.Errorf("upload blob %s: part of %d bytes, where %d is the most: %w",
 			u.key.digest, len(part), MaxPart, fleet.TooLarge)
 	}
-	done, err := u.store.stored(ctx, u.key.digest, u.key.size)
-	if err != nil || done {
-		return u.key.size, err
-	}
-	err = u.with(func(p *partial, path string) error {
+	done, err := u.with(ctx, func(p *partial, path string) error {
 		err := u.write(p, path, part, offset)
 		durable = p.end
 		return err
 	})
 	if err != nil {
 		return durable, fmt.Errorf("upload blob %s: %w", u.key.digest, coded(err))
+	}
+	if done {
+		durable = u.key.size
 	}
 	return durable, nil
 }
@@ -158,10 +156,7 @@ func (p *partial) hash() hash.Hash {
 // are missing; BlobDigest if they are not what was promised, and then the upload
 // is removed and begins anew.
 func (u *Upload) Commit(ctx context.Context) error {
-	done, err := u.store.stored(ctx, u.key.digest, u.key.size)
-	if err == nil && !done {
-		err = u.with(func(p *partial, path string) error { return u.commit(ctx, p, path) })
-	}
+	_, err := u.with(ctx, func(p *partial, path string) error { return u.commit(ctx, p, path) })
 	if err != nil {
 		return fmt.Errorf("finish upload of blob %s: %w", u.key.digest, coded(err))
 	}
@@ -170,10 +165,6 @@ func (u *Upload) Commit(ctx context.Context) error {
 
 func (u *Upload) commit(ctx context.Context, p *partial, path string) error {
 	if p.end < u.key.size {
-		// Another caller may have committed it just now.
-		if done, err := u.store.stored(ctx, u.key.digest, u.key.size); done || err != nil {
-			return err
-		}
 		return &GapError{Digest: u.key.digest, Offset: u.key.size, Want: p.end}
 	}
 	f, err := u.store.openFile(path, os.O_RDWR|os.O_CREATE)
@@ -223,9 +214,14 @@ func (p *partial) verify(ctx context.Context, f file, k uploadKey) error {
 
 func (p *partial) reset() { p.end, p.sum, p.summed = 0, nil, 0 }
 
-// with runs fn alone among all who use this upload, with what is known of it.
-func (u *Upload) with(fn func(p *partial, path string) error) error {
-	s, path := u.store, u.key.path(u.store)
+// with runs fn alone among all who use this upload, with what is known of it; or
+// not, and says so, if the blob is stored already.
+func (u *Upload) with(ctx context.Context, fn func(p *partial, path string) error) (done bool, err error) {
+	s := u.store
+	if done, err := s.stored(ctx, u.key.digest, u.key.size); err != nil || done {
+		return done, err
+	}
+	path := u.key.path(s)
 	s.mu.Lock()
 	p := s.uploads[u.key]
 	if p == nil {
@@ -236,9 +232,12 @@ func (u *Upload) with(fn func(p *partial, path string) error) error {
 	s.mu.Unlock()
 
 	p.mu.Lock()
-	err := p.load(path)
-	if err == nil {
-		err = fn(p, path)
+	// Again, since whoever had p may have stored it.
+	done, err = s.stored(ctx, u.key.digest, u.key.size)
+	if err == nil && !done {
+		if err = p.load(path); err == nil {
+			err = fn(p, path)
+		}
 	}
 	keep := p.end > 0
 	p.mu.Unlock()
@@ -249,7 +248,7 @@ func (u *Upload) with(fn func(p *partial, path string) error) error {
 	if p.users == 0 && !keep {
 		delete(s.uploads, u.key)
 	}
-	return err
+	return done, err
 }
 
 // load finds what an earlier process, or a failure, left in the file.
