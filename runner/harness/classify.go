@@ -150,7 +150,9 @@ func (s *stream) ended(x ExitInfo, started bool, interruptCode int) fleet.Outcom
 		o.Class, o.Detail = fleet.ClassCrashed, "ended in mid-turn: "+lastLines(stderr)
 	case x.Code != 0:
 		o.Class, o.Detail = fleet.ClassHarnessStartup, lastLines(stderr)
-		if c, ok := classify(stderr, 0); ok && c.Provider() {
+		// Of what a CLI may say before it gives up, only this is told apart with certainty.
+		switch c, _ := classify(stderr, 0); c {
+		case fleet.ClassQuotaExhausted, fleet.ClassModelUnavailable, fleet.ClassAuth:
 			o.Class = c
 			parseLimits(stderr, s.at, s.req.Zone).put(&o, s.at)
 		}
@@ -160,8 +162,17 @@ func (s *stream) ended(x ExitInfo, started bool, interruptCode int) fleet.Outcom
 	return o
 }
 
+// noise is what CLIs say on standard error whether all is well or not.
+var noise = regexp.MustCompile(`^Reading additional input from stdin\.\.\.$|^WARNING: proceeding, even though we could not create PATH aliases` +
+	`|^opencode server listening on `)
+
 // lastLines gives the end of a text in one line.
 func lastLines(text string) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
+	var lines []string
+	for _, l := range strings.Split(strings.TrimSpace(text), "\n") {
+		if !noise.MatchString(l) {
+			lines = append(lines, l)
+		}
+	}
 	return strings.Join(lines[max(0, len(lines)-4):], "; ")
 }

@@ -14,12 +14,13 @@ const (
 
 // lineBuffer joins pieces of a stream into lines without their ends.
 type lineBuffer struct {
+	limit int // bytes kept of a line; 0 is maxLine
 	buf   []byte
 	total int64 // bytes of the line so far, those beyond the bound too
 }
 
 // feed takes a piece and calls line for every line that ends in it. A line is valid during the call only; total
-// is its whole length, which is above maxLine where the line was cut.
+// is its whole length, which is above the limit where the line was cut.
 func (b *lineBuffer) feed(p []byte, line func(l []byte, total int64)) {
 	for len(p) > 0 {
 		i := bytes.IndexByte(p, '\n')
@@ -27,7 +28,7 @@ func (b *lineBuffer) feed(p []byte, line func(l []byte, total int64)) {
 			b.add(p)
 			return
 		}
-		if b.total == 0 && i <= maxLine {
+		if b.total == 0 && i <= b.max() {
 			line(p[:i], int64(i))
 		} else {
 			b.add(p[:i])
@@ -37,9 +38,16 @@ func (b *lineBuffer) feed(p []byte, line func(l []byte, total int64)) {
 	}
 }
 
+func (b *lineBuffer) max() int {
+	if b.limit > 0 {
+		return b.limit
+	}
+	return maxLine
+}
+
 func (b *lineBuffer) add(p []byte) {
 	b.total += int64(len(p))
-	room := maxLine - len(b.buf)
+	room := b.max() - len(b.buf)
 	b.buf = append(b.buf, p[:min(room, len(p))]...)
 }
 

@@ -39,64 +39,66 @@ const (
 )
 
 type opencodeLine struct {
-	Driver    string         `json:"driver"`
-	Event     string         `json:"event"`
-	Type      string         `json:"type"`
-	SessionID string         `json:"sessionID"`
-	Timestamp int64          `json:"timestamp"`
-	Part      *opencodePart  `json:"part"`
-	Error     *opencodeError `json:"error"`
+	Driver    string         `json:"driver,omitempty"`
+	Event     string         `json:"event,omitempty"` // of Drive's lines
+	Type      string         `json:"type,omitempty"`  // of the lines of run
+	SessionID string         `json:"sessionID,omitempty"`
+	Timestamp int64          `json:"timestamp,omitempty"` // ms
+	Part      *opencodePart  `json:"part,omitempty"`
+	Error     *opencodeError `json:"error,omitempty"`
 
-	// Of Drive's lines.
-	Model   string `json:"model"`
-	Field   string `json:"field"`
-	Delta   string `json:"delta"`
-	PartID  string `json:"part_id"`
-	Attempt int    `json:"attempt"`
-	Message string `json:"message"`
-	Next    int64  `json:"next"`
-	Reason  string `json:"reason"`
-	Detail  string `json:"detail"`
-	Todos   []struct {
-		Content string `json:"content"`
-		Status  string `json:"status"`
-	} `json:"todos"`
+	// Of Drive's lines only.
+	Model   string `json:"model,omitempty"`
+	Field   string `json:"field,omitempty"` // of a delta: text or reasoning
+	Delta   string `json:"delta,omitempty"`
+	PartID  string `json:"part_id,omitempty"`
+	Attempt int    `json:"attempt,omitempty"`
+	Message string `json:"message,omitempty"`
+	Next    int64  `json:"next,omitempty"` // when opencode tries again, ms
+	Reason  string `json:"reason,omitempty"`
+	Detail  string `json:"detail,omitempty"`
 }
 
 type opencodePart struct {
-	ID        string `json:"id"`
-	MessageID string `json:"messageID"`
-	Type      string `json:"type"`
-	Text      string `json:"text"`
-	Synthetic bool   `json:"synthetic"`
-	Tool      string `json:"tool"`
-	CallID    string `json:"callID"`
-	Reason    string `json:"reason"`
-	Tokens    struct {
-		Total     int64 `json:"total"`
-		Input     int64 `json:"input"`
-		Output    int64 `json:"output"`
-		Reasoning int64 `json:"reasoning"`
-		Cache     struct {
-			Read  int64 `json:"read"`
-			Write int64 `json:"write"`
-		} `json:"cache"`
-	} `json:"tokens"`
-	Cost  float64        `json:"cost"`
-	State *opencodeState `json:"state"`
-	Time  *struct {
-		End int64 `json:"end"`
-	} `json:"time"`
+	ID        string         `json:"id,omitempty"`
+	MessageID string         `json:"messageID,omitempty"`
+	Type      string         `json:"type"`
+	Text      string         `json:"text,omitempty"`
+	Synthetic bool           `json:"synthetic,omitempty"`
+	Tool      string         `json:"tool,omitempty"`
+	CallID    string         `json:"callID,omitempty"`
+	Reason    string         `json:"reason,omitempty"`
+	Tokens    opencodeTokens `json:"tokens,omitzero"`
+	Cost      float64        `json:"cost,omitempty"`
+	State     *opencodeState `json:"state,omitempty"`
+	Time      *opencodeTime  `json:"time,omitempty"`
+}
+
+type opencodeTokens struct {
+	Total     int64 `json:"total"`
+	Input     int64 `json:"input"`
+	Output    int64 `json:"output"`
+	Reasoning int64 `json:"reasoning"`
+	Cache     struct {
+		Read  int64 `json:"read"`
+		Write int64 `json:"write"`
+	} `json:"cache"`
+}
+
+type opencodeTime struct {
+	End int64 `json:"end,omitempty"`
 }
 
 type opencodeError struct {
-	Name string `json:"name"`
-	Data struct {
-		Message string            `json:"message"`
-		Status  int               `json:"statusCode"`
-		Headers map[string]string `json:"responseHeaders"`
-		Body    string            `json:"responseBody"`
-	} `json:"data"`
+	Name string            `json:"name"`
+	Data opencodeErrorData `json:"data"`
+}
+
+type opencodeErrorData struct {
+	Message string            `json:"message,omitempty"`
+	Status  int               `json:"statusCode,omitempty"`
+	Headers map[string]string `json:"responseHeaders,omitempty"`
+	Body    string            `json:"responseBody,omitempty"`
 }
 
 func (d *opencodeDecoder) line(s *stream, l []byte) {
@@ -138,14 +140,10 @@ func (d *opencodeDecoder) line(s *stream, l []byte) {
 		s.model = fleet.CutText(c.Model, fleet.MaxEventWord)
 	case "retry":
 		d.retry(s, c)
-	case "todo":
-		e := fleet.Event{Type: fleet.EventTodo, Status: fleet.StatusCompleted}
-		for _, t := range c.Todos {
-			e.Items = append(e.Items, fleet.TodoItem{Text: t.Content, Completed: t.Status == "completed", Status: t.Status})
-		}
-		s.add(e)
-	case "session", "busy":
+	case "session":
 		// The session id is taken above.
+	case "progress":
+		s.progress()
 	case "note":
 		s.log("warn", c.Detail)
 	case "end":
@@ -225,8 +223,8 @@ func (d *opencodeDecoder) part(s *stream, p *opencodePart, driven bool) bool {
 func (d *opencodeDecoder) fail(s *stream, e *opencodeError) {
 	s.progress()
 	if e.Name == "MessageAbortedError" {
-		s.log("info", "the message was aborted")
 		if d.err == nil {
+			s.log("info", "the message was aborted")
 			d.err = e
 		}
 		return

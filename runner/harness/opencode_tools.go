@@ -10,10 +10,10 @@ import (
 
 type opencodeState struct {
 	Status   string          `json:"status"`
-	Input    json.RawMessage `json:"input"`
-	Output   string          `json:"output"`
-	Error    string          `json:"error"`
-	Metadata json.RawMessage `json:"metadata"`
+	Input    json.RawMessage `json:"input,omitempty"`
+	Output   string          `json:"output,omitempty"`
+	Error    string          `json:"error,omitempty"`
+	Metadata json.RawMessage `json:"metadata,omitempty"`
 }
 
 // opencodeTools are its own; any other name with an underline is SERVER_TOOL of MCP.

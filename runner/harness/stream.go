@@ -111,7 +111,7 @@ func head(l []byte) string {
 
 func (s *stream) errLine(l []byte, _ int64) {
 	text := strings.TrimSpace(stripANSI(strings.ToValidUTF8(string(l[:min(len(l), 16<<10)]), "\uFFFD")))
-	if text == "" {
+	if text == "" || noise.MatchString(text) {
 		return
 	}
 	s.tail = append(append(s.tail, text...), '\n')
