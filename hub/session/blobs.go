@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -117,7 +118,7 @@ func (s *Server) StoreBlob(w http.ResponseWriter, r *http.Request) {
 		s.problem(w, http.StatusBadRequest, fmt.Errorf("the part has %d bytes instead of %d: %w", len(part), r.ContentLength, fleet.BadRequest))
 		return
 	}
-	durable, stored, err := s.storePart(r, d, part, offset, total)
+	durable, stored, err := s.storePart(ctx, d, part, offset, total)
 	var gap *blob.GapError
 	if errors.As(err, &gap) {
 		durable = gap.Want
@@ -134,8 +135,7 @@ func (s *Server) StoreBlob(w http.ResponseWriter, r *http.Request) {
 }
 
 // storePart adds one part to its upload and, when that is whole, makes it a blob.
-func (s *Server) storePart(r *http.Request, d fleet.Digest, part []byte, offset, total int64) (durable int64, stored bool, err error) {
-	ctx := r.Context()
+func (s *Server) storePart(ctx context.Context, d fleet.Digest, part []byte, offset, total int64) (durable int64, stored bool, err error) {
 	if info, err := s.cfg.Blobs.Stat(d); err == nil {
 		return info.Size, true, nil
 	}
