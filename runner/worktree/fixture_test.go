@@ -93,6 +93,7 @@ func origin(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "demo repo")
 	run(t, filepath.Dir(dir), "init", "-q", dir)
+	run(t, dir, "config", "core.hooksPath", "/dev/null") // of the server's side
 	write(t, filepath.Join(dir, ".gitignore"), "*.ignored\n")
 	run(t, dir, "add", ".gitignore")
 	commitFile(t, dir, "a.txt", "one\n")

@@ -2,6 +2,7 @@ package worktree
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -149,24 +150,18 @@ func isGone(err error) bool {
 // sees those objects too.
 func withDirty(ctx context.Context, g git, top, tmp, head string) (git, string, []string, error) {
 	gitDir, err1 := g.line(ctx, top, "rev-parse", "--absolute-git-dir")
-	objects, err2 := g.line(ctx, top, "rev-parse", "--path-format=absolute", "--git-path", "objects")
-	at, err3 := g.commit(ctx, top, "HEAD")
-	for _, err := range []error{err1, err2, err3} {
-		if err != nil {
-			return g, "", nil, err
-		}
+	at, err2 := g.commit(ctx, top, "HEAD")
+	if err := errors.Join(err1, err2); err != nil {
+		return g, "", nil, err
 	}
 	if at != head {
 		return g, "", nil, fault(fleet.BadRequest, nil, "the working tree of %s belongs to HEAD; leave out the ref, or leave out the uncommitted changes", top)
 	}
-	own := filepath.Join(tmp, "objects")
-	if err := os.MkdirAll(filepath.Join(own, "info"), 0o700); err != nil {
+	g, err := g.aside(ctx, top, tmp)
+	if err != nil {
 		return g, "", nil, err
 	}
-	if err := os.WriteFile(filepath.Join(own, "info", "alternates"), []byte(objects+"\n"), 0o600); err != nil {
-		return g, "", nil, err
-	}
-	g = g.with("GIT_DIR="+gitDir, "GIT_WORK_TREE="+top, "GIT_OBJECT_DIRECTORY="+own)
+	g = g.with("GIT_DIR="+gitDir, "GIT_WORK_TREE="+top)
 	ws := workspace{git: g, top: top, gitDir: gitDir}
 	snap, err := ws.snapshot(ctx, tmp, defaultUntrackedLimit)
 	if err != nil {
@@ -208,12 +203,17 @@ func fetchBundle(ctx context.Context, top, bundlePath, ref, branch string) (Fetc
 	if err != nil {
 		return out, err
 	}
-	head, err := g.bundleRef(ctx, top, path, ref)
+	b, err := openBundle(path)
+	if err != nil {
+		return out, err
+	}
+	defer b.close()
+	head, err := b.find(ref)
 	if err != nil {
 		return out, err
 	}
 	out.SHA = head.sha
-	if err := g.checkPrerequisites(ctx, top, path); err != nil {
+	if err := b.checkPrerequisites(ctx, g, top); err != nil {
 		return out, err
 	}
 	into := "refs/heads/" + branch
@@ -240,23 +240,6 @@ func fetchBundle(ctx context.Context, top, bundlePath, ref, branch string) (Fetc
 	}
 	out.Created, out.Updated = was == "", was != ""
 	return out, nil
-}
-
-// bundleRef finds a ref in a bundle by full or short name; "" is the only one.
-func (g git) bundleRef(ctx context.Context, dir, path, want string) (bundleHead, error) {
-	if want == "" {
-		return g.pickHead(ctx, dir, path, "")
-	}
-	heads, err := g.bundleHeads(ctx, dir, path)
-	if err != nil {
-		return bundleHead{}, err
-	}
-	for _, h := range heads {
-		if h.ref == want || h.ref == "refs/heads/"+want {
-			return h, nil
-		}
-	}
-	return bundleHead{}, fault(fleet.RefMissing, nil, "the bundle %s does not hold %s", path, want)
 }
 
 // checkedOut says whether some worktree has a branch checked out.

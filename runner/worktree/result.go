@@ -14,8 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"tugline.dev/tugline/shared/fleet"
 )
 
 const maxCommits = 200
@@ -179,44 +177,4 @@ func writeFile(path string, fill func(io.Writer) error) (written, error) {
 		return written{}, err
 	}
 	return written{path: path, sha256: hex.EncodeToString(sum.Sum(nil)), size: size}, nil
-}
-
-// writeBundle packs what tip has beyond the prerequisites into a bundle with one ref, and lets git verify it. git itself
-// would name every commit at the border as a prerequisite; here it is exactly those given, which must together reach all
-// of them.
-func (g git) writeBundle(ctx context.Context, dir, path string, prerequisites []string, tip, ref string) (written, error) {
-	var revs, header strings.Builder
-	header.WriteString("# v2 git bundle\n")
-	if len(tip) == 64 {
-		header.Reset()
-		header.WriteString("# v3 git bundle\n@object-format=sha256\n")
-	}
-	revs.WriteString(tip + "\n")
-	for _, p := range prerequisites {
-		revs.WriteString("^" + p + "\n")
-		header.WriteString("-" + p + " \n")
-	}
-	header.WriteString(tip + " " + ref + "\n\n")
-	out, err := writeFile(path, func(w io.Writer) error {
-		if _, err := io.WriteString(w, header.String()); err != nil {
-			return err
-		}
-		_, err := g.run(ctx, call{dir: dir, stdout: w, stdin: strings.NewReader(revs.String()),
-			args: []string{"pack-objects", "--revs", "--thin", "--stdout", "--delta-base-offset", "--quiet"}})
-		return err
-	})
-	if err != nil {
-		return out, fmt.Errorf("write bundle: %w", err)
-	}
-	if err := g.checkPrerequisites(ctx, dir, path); err != nil {
-		return out, fmt.Errorf("verify bundle: %w", err)
-	}
-	head, err := g.pickHead(ctx, dir, path, tip)
-	if err == nil && head != (bundleHead{tip, ref}) {
-		err = fault(fleet.Internal, nil, "the bundle that was just written names %s %s instead of %s %s", head.sha, head.ref, tip, ref)
-	}
-	if err != nil {
-		return out, fmt.Errorf("verify bundle: %w", err)
-	}
-	return out, nil
 }

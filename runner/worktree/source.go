@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -168,11 +167,16 @@ func (s *Store) resolveHead(ctx context.Context, c *cache, req Request) (string,
 // takeBundle brings the head of the submitter's bundle into the cache.
 func (s *Store) takeBundle(ctx context.Context, c *cache, req Request) (string, error) {
 	req.tell("unpacking the submitted bundle")
-	head, err := c.git.pickHead(ctx, c.path, req.Bundle, req.BaseCommit)
+	b, err := openBundle(req.Bundle)
 	if err != nil {
 		return "", err
 	}
-	if err := c.git.checkPrerequisites(ctx, c.path, req.Bundle); err != nil {
+	defer b.close()
+	head, err := b.pick(req.BaseCommit)
+	if err != nil {
+		return "", err
+	}
+	if err := b.checkPrerequisites(ctx, c.git, c.path); err != nil {
 		return "", err
 	}
 	into := "refs/tugline/input/" + string(req.Job)
@@ -182,6 +186,10 @@ func (s *Store) takeBundle(ctx context.Context, c *cache, req Request) (string, 
 			"fetch", "--no-write-fetch-head", "--no-auto-gc", "--no-tags", "--progress", "--", req.Bundle, "+" + head.ref + ":" + into}})
 		return err
 	})
+	var failed *gitError
+	if errors.As(err, &failed) && failed.exit > 0 && !diskText.MatchString(failed.stderr) && c.git.isSound(ctx, c.path) == nil && !c.damaged(ctx, err) {
+		return "", fault(fleet.BadRequest, err, "the submitted bundle is damaged (%s); submit the job again", lastLine(failed.stderr))
+	}
 	if err != nil {
 		return "", fmt.Errorf("unpack bundle: %w", err)
 	}
@@ -190,62 +198,4 @@ func (s *Store) takeBundle(ctx context.Context, c *cache, req Request) (string, 
 		err = fault(fleet.BadRequest, nil, "the submitted bundle does not hold the commit that it names (%s); submit the job again", head.sha)
 	}
 	return has, err
-}
-
-// A bundleHead is one ref of a bundle.
-type bundleHead struct{ sha, ref string }
-
-func (g git) bundleHeads(ctx context.Context, dir, path string) ([]bundleHead, error) {
-	if st, err := os.Stat(path); err != nil || !st.Mode().IsRegular() {
-		return nil, fault(fleet.InputMissing, err, "the bundle %s is not there", path)
-	}
-	out, err := g.line(ctx, dir, "bundle", "list-heads", path)
-	if err != nil {
-		return nil, fault(fleet.BadRequest, err, "%s is no git bundle; make it again", path)
-	}
-	var heads []bundleHead
-	for l := range strings.Lines(out) {
-		if sha, ref, ok := strings.Cut(strings.TrimSuffix(l, "\n"), " "); ok && isSHA(sha) {
-			heads = append(heads, bundleHead{sha, ref})
-		}
-	}
-	return heads, nil
-}
-
-// pickHead chooses the ref of a bundle: the one at want, else HEAD, else the only one.
-func (g git) pickHead(ctx context.Context, dir, path, want string) (bundleHead, error) {
-	heads, err := g.bundleHeads(ctx, dir, path)
-	if err != nil {
-		return bundleHead{}, err
-	}
-	for _, h := range heads {
-		if want != "" && h.sha == want {
-			return h, nil
-		}
-	}
-	for _, h := range heads {
-		if h.ref == "HEAD" || len(heads) == 1 {
-			return h, nil
-		}
-	}
-	return bundleHead{}, fault(fleet.BadRequest, nil, "the bundle %s names %d refs and none of them is HEAD; a bundle of one ref is wanted", path, len(heads))
-}
-
-var lacksText = regexp.MustCompile(`(?m)^error: ([0-9a-f]{40,64})\b`)
-
-// checkPrerequisites fails with input_missing if a bundle builds on commits that are not there.
-func (g git) checkPrerequisites(ctx context.Context, dir, path string) error {
-	_, err := g.line(ctx, dir, "bundle", "verify", "--quiet", path)
-	var failed *gitError
-	if err == nil || !errors.As(err, &failed) || failed.exit < 0 {
-		return err
-	}
-	var lacks []string
-	for _, m := range lacksText.FindAllStringSubmatch(failed.stderr, 3) {
-		lacks = append(lacks, m[1])
-	}
-	if len(lacks) == 0 {
-		return fault(fleet.BadRequest, err, "the bundle %s is damaged (%s); make it again", path, lastLine(failed.stderr))
-	}
-	return fault(fleet.InputMissing, err, "the bundle builds on commits that are not here (%s); fetch them first, or make a bundle without prerequisites", strings.Join(lacks, ", "))
 }
