@@ -325,11 +325,14 @@ func (j *Journal) Pending(after uint64, limit int) []Item {
 	return slices.Clone(rest[:min(limit, len(rest))])
 }
 
-// PendingOf says whether the outbox still holds an item of the fence.
-func (j *Journal) PendingOf(f fleet.Fence) bool {
+// PendingOf says whether the outbox still holds an item of the fence: one of the
+// given kinds, or any where none is given.
+func (j *Journal) PendingOf(f fleet.Fence, kinds ...string) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return slices.ContainsFunc(j.state.Outbox, func(it Item) bool { return it.Fence == f })
+	return slices.ContainsFunc(j.state.Outbox, func(it Item) bool {
+		return it.Fence == f && (len(kinds) == 0 || slices.Contains(kinds, it.Kind))
+	})
 }
 
 // Ack removes settled items. Numbers that are not there are passed over.

@@ -1,0 +1,156 @@
+package attempt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"tugline.dev/tugline/runner/journal"
+	"tugline.dev/tugline/runner/worktree"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// The time between two requests for the permit to push: the verdict may be a matter
+// of milliseconds or of a person.
+const (
+	minPermitWait = 100 * time.Millisecond
+	maxPermitWait = 30 * time.Second
+)
+
+// upload brings the files of the evidence to the hub once it knows the result: it
+// takes only blobs that a result names.
+func (a *Attempt) upload(ctx context.Context) error {
+	d, err := a.loadDelivery()
+	if err != nil {
+		return err
+	}
+	if len(d.Blobs) == 0 {
+		return nil
+	}
+	for a.host.Journal.PendingOf(a.asg.Fence, KindFinished) {
+		select {
+		case <-a.settle:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	a.tell("uploading the result")
+	for _, b := range d.Blobs {
+		err := a.host.Hub.Store(ctx, b.Digest, b.Path)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			a.log.Warn("hub did not take a file of the result", "digest", string(b.Digest), "err", err)
+		}
+	}
+	return nil
+}
+
+// untilForgotten does what is still owed after the result, then keeps the records
+// until the hub needs nothing more.
+func (a *Attempt) untilForgotten(ctx context.Context) error {
+	a.enter(Ended, "finished", "")
+	if err := a.push(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
+	if !a.settled(ctx) {
+		return nil
+	}
+	a.enter(Settled, "finished", "")
+	select {
+	case <-a.forget:
+	case <-ctx.Done():
+		return nil
+	}
+	a.erase()
+	return a.host.Journal.Forget(a.asg.Fence)
+}
+
+// push pushes where that was asked for, as soon as the hub grants it: it does so for
+// the attempt that holds the authority, once its result is accepted.
+func (a *Attempt) push(ctx context.Context) error {
+	rec, ok := a.host.Journal.Attempt(a.asg.Fence)
+	if !ok || rec.Progress.Push == nil {
+		return nil
+	}
+	p := *rec.Progress.Push
+	for wait := minPermitWait; ; wait = min(2*wait, maxPermitWait) {
+		err := a.host.Hub.Permit(ctx, a.asg.Job, a.asg.Fence, p)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			return a.pushPermitted(ctx, p)
+		case finalRefusal(err):
+			a.log.Info("push refused", "err", err)
+			return a.pushed(p, "refused: "+err.Error())
+		}
+		a.tell("waiting for the permit to push")
+		select {
+		case <-time.After(wait):
+		case <-a.forget:
+			return a.host.Journal.Update(a.asg.Fence, journal.Lazy, func(g *journal.Progress) { g.Push = nil })
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// finalRefusal says whether asking again for a permit is of no use.
+func finalRefusal(err error) bool {
+	for _, c := range []fleet.Code{fleet.StaleFence, fleet.NotCurrent, fleet.CancelRequested, fleet.Forbidden, fleet.NotFound,
+		fleet.BadRequest, fleet.Superseded, fleet.OwnerPolicy} {
+		if errors.Is(err, c) {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *Attempt) pushPermitted(ctx context.Context, p journal.Push) error {
+	if a.host.Policy().Push == "never" {
+		return a.pushed(p, "the owner of this runner lets nothing be pushed from it")
+	}
+	a.tell("pushing " + p.Ref)
+	store, err := a.host.Trees()
+	if err != nil {
+		return err
+	}
+	t, err := store.Reopen(ctx, a.asg.Job)
+	if err == nil {
+		err = t.Push(ctx, worktree.PushRequest{Remote: p.Remote, Branch: p.Ref, SHA: p.SHA, Env: a.pushEnv(), Progress: a.tell})
+	}
+	if ctx.Err() != nil {
+		return nil // a push may be repeated: it succeeds where the branch is there already
+	}
+	if err != nil {
+		a.log.Warn("push failed", "err", err)
+		return a.pushed(p, fleet.CutText(err.Error(), fleet.MaxDetail))
+	}
+	return a.pushed(p, "pushed")
+}
+
+func (a *Attempt) pushed(p journal.Push, result string) error {
+	body := Pushed{Ref: p.Ref, SHA: p.SHA, Result: result}
+	if err := a.put(journal.Durable, KindPushed, body, func(g *journal.Progress) { g.Push = nil }); err != nil {
+		return fmt.Errorf("report push: %w", err)
+	}
+	return nil
+}
+
+// pushEnv lets git ask the owner's store for a password.
+func (a *Attempt) pushEnv() []string {
+	if a.host.CredentialFile == "" {
+		return nil
+	}
+	if _, err := os.Stat(a.host.CredentialFile); err != nil {
+		return nil
+	}
+	return []string{
+		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=credential.helper", "GIT_CONFIG_VALUE_0=" + helperCommand(a.host.Self),
+		credentialFileVar + "=" + a.host.CredentialFile,
+	}
+}

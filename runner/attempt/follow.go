@@ -1,0 +1,350 @@
+package attempt
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"tugline.dev/tugline/runner/harness"
+	"tugline.dev/tugline/runner/process"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// feed is what the goroutines that follow one process share.
+type feed struct {
+	spool *process.Spool
+	exit  *process.Exit // set once the process is over; nil if its end was not recorded
+	mask  mask
+
+	mu      sync.Mutex
+	output  int64         // whole frames of the spool seen by the parser
+	events  int64         // bytes of the events file
+	derived bool          // both are final
+	grown   chan struct{} // closed and replaced when one of them grows
+	lacks   error         // why the hub will not hold one of the streams whole
+}
+
+// incomplete notes that a stream will never be whole at the hub.
+func (f *feed) incomplete(stream string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lacks = errors.Join(f.lacks, fmt.Errorf("%s: %w", stream, err))
+}
+
+func (f *feed) lacking() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lacks
+}
+
+func (f *feed) grow(output, events int64, final bool) {
+	f.mu.Lock()
+	f.output, f.events, f.derived = output, events, f.derived || final
+	close(f.grown)
+	f.grown = make(chan struct{})
+	f.mu.Unlock()
+}
+
+// at gives the present lengths, and a channel that is closed when they change.
+func (f *feed) at() (output, events int64, final bool, grown <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.output, f.events, f.derived, f.grown
+}
+
+func (a *Attempt) eventsFile() string { return filepath.Join(a.dir, "events.jsonl") }
+
+// fromProcess goes on with an attempt that was launched before this runner started.
+func (a *Attempt) fromProcess(ctx context.Context) error {
+	a.mu.Lock()
+	closeOnce(a.permit)
+	a.mu.Unlock()
+	status, err := process.Attach(a.processDir())
+	if err != nil {
+		return err
+	}
+	if status.State == process.Running {
+		a.enter(Running, "running", "")
+	} else {
+		a.enter(Ending, "finishing", "")
+	}
+	return a.follow(ctx, status)
+}
+
+// follow derives the events of a process, sends both streams, ends it when told to,
+// and makes the result of it.
+func (a *Attempt) follow(ctx context.Context, status process.Status) error {
+	m, err := a.loadMask()
+	if err != nil {
+		return err
+	}
+	spool, err := process.OpenSpool(a.processDir())
+	if err != nil {
+		return fmt.Errorf("open recorded output: %w", err)
+	}
+	defer spool.Close()
+	f := &feed{spool: spool, mask: m, grown: make(chan struct{})}
+	events := &eventsSource{feed: f, path: a.eventsFile()}
+	defer events.close()
+
+	ctx, cancel := context.WithCancel(ctx)
+	over, ended := context.WithCancel(ctx) // ends when no byte is written any more
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer ended()
+	defer cancel()
+
+	rec, ok := a.host.Journal.Attempt(a.asg.Fence)
+	if !ok {
+		return fmt.Errorf("find the attempt in the journal: %w", fleet.NotFound)
+	}
+	var sealing sync.WaitGroup // both streams are at the hub
+	unsealed := !rec.Progress.Sealed
+	if unsealed {
+		for stream, src := range map[Stream]source{Output: &outputSource{feed: f}, Events: events} {
+			sealing.Add(1)
+			work.Go(func() {
+				defer sealing.Done()
+				a.send(ctx, stream, f, src, !a.resumed)
+			})
+		}
+	}
+	work.Go(func() { a.serveCredentials(over) })
+	type derivation struct {
+		outcome fleet.Outcome
+		err     error
+	}
+	derived := make(chan derivation, 1)
+	work.Go(func() {
+		o, err := a.derive(ctx, over, f)
+		derived <- derivation{o, err}
+	})
+
+	if status.State == process.Running {
+		if status, err = a.watch(ctx); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	if status.State == process.Gone {
+		a.sweep()
+	}
+	f.exit = status.Exit
+	ended()
+	a.enter(Ending, "finishing", "")
+	var d derivation
+	select {
+	case d = <-derived:
+	case <-ctx.Done():
+		return nil
+	}
+	if d.err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return d.err
+	}
+	if !rec.Progress.Finished && !rec.Progress.Ended {
+		if err := a.conclude(ctx, f, d.outcome); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	if err := a.upload(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
+	if unsealed {
+		sealing.Wait()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err := a.seal(f); err != nil {
+			return err
+		}
+	}
+	if f.exit == nil && !rec.Progress.Finished {
+		return a.settleEnd(ctx)
+	}
+	return a.untilForgotten(ctx)
+}
+
+// watch waits for the end of the process and passes a stop on.
+func (a *Attempt) watch(ctx context.Context) (process.Status, error) {
+	type answer struct {
+		status process.Status
+		err    error
+	}
+	ended := make(chan answer, 1)
+	go func() {
+		s, err := process.Wait(ctx, a.processDir())
+		ended <- answer{s, err}
+	}()
+	stop := a.stop
+	for {
+		select {
+		case <-stop:
+			stop = nil
+			a.mu.Lock()
+			reason := a.stopReason
+			a.mu.Unlock()
+			a.enter(Stopping, "stopping", reason)
+			if err := process.Stop(a.processDir(), reason); err != nil && !errors.Is(err, process.ErrGone) {
+				a.log.Warn("process could not be told to stop", "err", err)
+			}
+		case e := <-ended:
+			if ctx.Err() != nil {
+				return e.status, nil
+			}
+			if e.err != nil {
+				return e.status, fmt.Errorf("wait for the process: %w", e.err)
+			}
+			return e.status, nil
+		}
+	}
+}
+
+// derive turns the recorded output into events, from its first byte: the file is a
+// function of the frames and of what was asked, so that a restarted runner writes
+// the same bytes again. over ends when no byte is written any more and f.exit is set.
+func (a *Attempt) derive(ctx, over context.Context, f *feed) (fleet.Outcome, error) {
+	h, ok := harness.Lookup(a.asg.Spec.Harness)
+	if !ok {
+		return fleet.Outcome{}, fmt.Errorf("derive events: harness %q: %w", a.asg.Spec.Harness, fleet.HarnessMissing)
+	}
+	req := harness.ParseRequest{Model: a.model()}
+	if r := a.asg.Resume; r != nil && !a.asg.Fresh {
+		req.ResumeID = r.SessionID
+		if r.Usage != nil {
+			req.PriorUsage = *r.Usage
+		}
+	}
+	file, err := os.OpenFile(a.eventsFile(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fleet.Outcome{}, fmt.Errorf("derive events: %w", err)
+	}
+	defer file.Close()
+	d := &derived{a: a, f: f, parser: h.Parser(req), out: bufio.NewWriterSize(file, 64<<10)}
+
+	buf := make([]byte, 256<<10)
+	var off int64
+	for {
+		size, err := f.spool.Wait(over, off)
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return fleet.Outcome{}, ctx.Err()
+		case errors.Is(err, io.EOF) || over.Err() != nil:
+			if size, err = f.spool.Size(); err != nil {
+				return fleet.Outcome{}, fmt.Errorf("derive events: %w", err)
+			}
+			if size <= off {
+				// Nobody writes any more, but the exit may not be known here yet.
+				select {
+				case <-over.Done():
+				case <-ctx.Done():
+					return fleet.Outcome{}, ctx.Err()
+				}
+				return d.end()
+			}
+		default:
+			return fleet.Outcome{}, fmt.Errorf("derive events: %w", err)
+		}
+		for off < size {
+			n, err := f.spool.ReadAt(buf[:min(int64(len(buf)), size-off)], off)
+			if err != nil && !errors.Is(err, io.EOF) {
+				return fleet.Outcome{}, fmt.Errorf("derive events: %w", err)
+			}
+			if n == 0 {
+				break
+			}
+			off += int64(n)
+			if err := d.take(buf[:n]); err != nil {
+				return fleet.Outcome{}, err
+			}
+		}
+	}
+}
+
+// derived writes the events of one run.
+type derived struct {
+	a      *Attempt
+	f      *feed
+	parser harness.Parser
+	out    *bufio.Writer
+	rest   []byte // of a frame that is not whole yet
+	frames int64  // bytes of whole frames
+	bytes  int64  // of events
+	bad    bool   // the spool can't be decoded further
+}
+
+func (d *derived) take(p []byte) error {
+	d.rest = append(d.rest, p...)
+	at := 0
+	for !d.bad {
+		fr, n, err := fleet.DecodeFrame(d.rest[at:])
+		if errors.Is(err, fleet.ErrShort) {
+			break
+		}
+		if err != nil {
+			d.a.log.Error("recorded output is damaged", "offset", d.frames, "err", err)
+			d.bad = true
+			break
+		}
+		at += n
+		d.frames += int64(n)
+		events, live := d.parser.Frame(fr)
+		if err := d.write(events); err != nil {
+			return err
+		}
+		if len(live) > 0 {
+			for i := range live {
+				live[i] = d.f.mask.event(live[i])
+			}
+			d.a.host.Hub.Live(d.a.asg.Job, d.a.asg.Fence, live)
+		}
+	}
+	d.rest = append(d.rest[:0], d.rest[at:]...)
+	if d.bad {
+		d.rest = d.rest[:0]
+	}
+	d.a.wait(d.parser.Status())
+	return d.publish(false)
+}
+
+func (d *derived) write(events []fleet.Event) error {
+	for _, e := range events {
+		line := d.f.mask.event(e).Line()
+		d.bytes += int64(len(line))
+		if _, err := d.out.Write(line); err != nil {
+			return fmt.Errorf("write events: %w", err)
+		}
+	}
+	return nil
+}
+
+func (d *derived) publish(final bool) error {
+	if err := d.out.Flush(); err != nil {
+		return fmt.Errorf("write events: %w", err)
+	}
+	d.a.mu.Lock()
+	d.a.output = d.frames
+	d.a.mu.Unlock()
+	d.f.grow(d.frames, d.bytes, final)
+	return nil
+}
+
+func (d *derived) end() (fleet.Outcome, error) {
+	x := harness.ExitInfo{Code: -1, Reason: "lost"}
+	if e := d.f.exit; e != nil {
+		x = harness.ExitInfo{Code: e.Code, Signal: e.Signal, Reason: e.Reason}
+	}
+	events, outcome := d.parser.End(x)
+	if err := d.write(events); err != nil {
+		return outcome, err
+	}
+	outcome.Detail = d.f.mask.text(outcome.Detail)
+	return outcome, d.publish(true)
+}

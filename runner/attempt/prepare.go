@@ -1,0 +1,414 @@
+package attempt
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"tugline.dev/tugline/runner/harness"
+	"tugline.dev/tugline/runner/journal"
+	"tugline.dev/tugline/runner/worktree"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+const (
+	retryAfter = time.Minute // of a decline that may pass by itself
+	probeTime  = 5 * time.Second
+)
+
+// readiness is what a launch needs and what preparing found out.
+type readiness struct {
+	permissions fleet.Permissions
+	tree        *worktree.Tree // nil without a repository
+	dir         string         // the working directory
+	launch      harness.Launch
+	env         environ
+	harness     *harness.Harness
+	notes       []string
+}
+
+// fromStart makes an attempt ready, asks for the permit and launches.
+func (a *Attempt) fromStart(ctx context.Context) error {
+	if a.isStopped() {
+		return a.end(ctx, KindGone, nil)
+	}
+	ready, err := a.makeReady(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case a.isStopped():
+		return a.end(ctx, KindGone, nil)
+	case err != nil:
+		return a.decline(ctx, err)
+	}
+	if !a.permitted() {
+		base := ""
+		if ready.tree != nil {
+			base = ready.tree.Base
+		}
+		// Lazy: it is made again as long as no permit is known.
+		acc := Accepted{Permissions: ready.permissions, BaseCommit: base, Notes: ready.notes}
+		err := a.put(journal.Lazy, KindAccepted, acc, func(p *journal.Progress) { p.Permissions, p.Base = ready.permissions, base })
+		if err != nil {
+			return err
+		}
+		a.enter(Preparing, "ready", "")
+	}
+	select {
+	case <-a.permit:
+	case <-a.stop:
+		return a.end(ctx, KindGone, nil)
+	case <-ctx.Done():
+		return nil
+	}
+	return a.launch(ctx, ready)
+}
+
+func (a *Attempt) permitted() bool {
+	select {
+	case <-a.permit:
+		return true
+	default:
+		return false
+	}
+}
+
+// decline gives the assignment back. An attempt that already holds the permit can't
+// be given back: its end is a start that failed.
+func (a *Attempt) decline(ctx context.Context, err error) error {
+	d := asDecline(err)
+	a.log.Info("assignment declined", "code", string(d.code), "err", err)
+	if a.permitted() {
+		return a.failedStart(ctx, readiness{}, d.detail)
+	}
+	body := Declined{Code: d.code, Detail: fleet.CutText(d.detail, fleet.MaxDetail), Block: d.block}
+	if d.retry {
+		body.RetryAfter = retryAfter
+	}
+	return a.end(ctx, KindDeclined, body)
+}
+
+func asDecline(err error) *decline {
+	var d *decline
+	if errors.As(err, &d) {
+		return d
+	}
+	var c fleet.Code
+	if !errors.As(err, &c) {
+		return &decline{code: fleet.Internal, detail: err.Error(), retry: true}
+	}
+	d = &decline{code: c, detail: err.Error()}
+	switch c {
+	case fleet.RepoUnreachable, fleet.Storage, fleet.Conflict, fleet.Internal, fleet.Unavailable:
+		d.retry = true
+	case fleet.SessionGone, fleet.BadRequest, fleet.RefMissing, fleet.InputMissing:
+		d.block = true
+	}
+	return d
+}
+
+// makeReady does everything that needs no permit.
+func (a *Attempt) makeReady(ctx context.Context) (ready readiness, err error) {
+	ctx, release := a.stoppable(ctx)
+	defer release()
+	spec := a.asg.Spec
+	if _, d := a.host.Policy().permit(spec); d != nil {
+		return ready, d
+	}
+	for _, dir := range []string{a.dir, a.scratchDir()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return ready, fmt.Errorf("make attempt directory: %w", err)
+		}
+	}
+	prompt, argv, err := a.inputs(ctx)
+	if err != nil {
+		return ready, err
+	}
+	if spec.Repo == nil {
+		ready.dir, err = a.emptyDir()
+	} else {
+		ready.tree, err = a.workTree(ctx)
+	}
+	if err != nil {
+		return ready, err
+	}
+	if ready.tree != nil {
+		ready.dir, ready.notes = ready.tree.Path, ready.tree.Notes
+	}
+	// The second probe: what may have changed since the hub chose this runner.
+	policy := a.host.Policy()
+	permissions, d := policy.permit(spec)
+	if d != nil {
+		return ready, d
+	}
+	ready.permissions = permissions
+	if err := a.enoughSpace(ctx, policy.MinFree, ready.dir); err != nil {
+		return ready, err
+	}
+	found, ok := a.host.Harness(spec.Harness)
+	switch {
+	case !ok || found.Name != "exec" && found.Path == "":
+		return ready, refuse(fleet.HarnessMissing, "%s is not installed on this runner", spec.Harness)
+	case found.SignedIn == harness.SignedInNo:
+		return ready, refuse(fleet.HarnessSignedOut, "%s is not signed in on this runner: %s", spec.Harness, found.Detail)
+	}
+	secrets, err := a.secrets(spec.Secrets)
+	if err != nil {
+		return ready, err
+	}
+	marks := a.marks()
+	if policy.Push == "agent" && ready.tree != nil {
+		for k, v := range a.credentialEnv() {
+			marks[k] = v
+		}
+	}
+	ready.env = buildEnv(a.host.Environ(), policy, spec, secrets, marks)
+	if policy.Push == "agent" && ready.tree != nil {
+		ready.env.hidden = append(ready.env.hidden, a.hiddenCredentials()...)
+	}
+	ready.harness, _ = harness.Lookup(spec.Harness)
+	req := harness.Request{
+		Path: found.Path, Dir: ready.dir, Prompt: prompt, Model: a.model(), Permissions: permissions, ScratchDir: a.scratchDir(),
+		Argv: argv, Env: ready.env.vars, KeepEnv: slices.Concat(spec.Secrets, credentialNames), Self: a.host.Self,
+		AsRoot: os.Geteuid() == 0, ExtraWritable: []string{a.scratchDir()},
+	}
+	if r := a.asg.Resume; r != nil && !a.asg.Fresh {
+		req.ResumeID = r.SessionID
+	}
+	if ready.launch, err = ready.harness.Launch(req); err != nil {
+		return ready, err
+	}
+	ready.env = ready.env.with(ready.launch.Env)
+	ready.notes = append(slices.Clone(ready.notes), ready.launch.Notes...)
+	if want := spec.Permissions; want != "" && want != permissions {
+		ready.notes = append(ready.notes, fmt.Sprintf("asked for the permissions %s; the owner of this runner allows %s", want, permissions))
+	}
+	return ready, nil
+}
+
+func (a *Attempt) model() string {
+	if a.asg.Model != "" {
+		return a.asg.Model
+	}
+	return a.asg.Spec.Model
+}
+
+// marks are the variables by which a job knows where it is.
+func (a *Attempt) marks() map[string]string {
+	m := map[string]string{
+		"TUGLINE_JOB_ID": string(a.asg.Job), "TUGLINE_ATTEMPT": fmt.Sprint(a.asg.Attempt), "TUGLINE_FENCE": a.asg.Fence.String(),
+		"TUGLINE_SCRATCH": a.scratchDir(), "TUGLINE_CLOSURE_FILE": a.closureFile(),
+	}
+	if a.asg.Spec.Repo != nil {
+		m["TUGLINE_BRANCH"] = a.branch()
+	}
+	return m
+}
+
+func (a *Attempt) branch() string {
+	if a.asg.Branch != "" {
+		return a.asg.Branch
+	}
+	if r := a.asg.Spec.Repo; r != nil && r.Branch != "" {
+		return r.Branch
+	}
+	return "tugline/" + string(a.asg.Job)
+}
+
+// inputs gives the prompt and the argv, fetched where they do not ride along.
+func (a *Attempt) inputs(ctx context.Context) (prompt string, argv []string, err error) {
+	prompt, argv = a.asg.PromptText, a.asg.Spec.Argv
+	if prompt == "" && a.asg.Prompt != "" {
+		a.tell("fetching the prompt")
+		b, err := a.blob(ctx, a.asg.Prompt, fleet.MaxPrompt)
+		if err != nil {
+			return "", nil, fmt.Errorf("fetch the prompt: %w", err)
+		}
+		prompt = string(b)
+	}
+	if d := a.asg.Spec.ArgvBlob; d != "" {
+		b, err := a.blob(ctx, d, 2*fleet.MaxArgv)
+		if err != nil {
+			return "", nil, fmt.Errorf("fetch the command: %w", err)
+		}
+		if err := json.Unmarshal(b, &argv); err != nil {
+			return "", nil, fmt.Errorf("read the command: %w: %w", fleet.BadRequest, err)
+		}
+	}
+	return prompt, argv, nil
+}
+
+// limited takes at most so many bytes.
+type limited struct {
+	strings.Builder
+	left int
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if l.left -= len(p); l.left < 0 {
+		return 0, fmt.Errorf("the blob is longer than it may be: %w", fleet.TooLarge)
+	}
+	return l.Builder.Write(p)
+}
+
+func (a *Attempt) blob(ctx context.Context, d fleet.Digest, limit int) ([]byte, error) {
+	to := &limited{left: limit}
+	if err := a.host.Hub.Fetch(ctx, d, to); err != nil {
+		return nil, missing(err)
+	}
+	return []byte(to.String()), nil
+}
+
+// missing words a blob that the hub does not have as a missing input.
+func missing(err error) error {
+	if errors.Is(err, fleet.BlobMissing) || errors.Is(err, fleet.NotFound) {
+		return fmt.Errorf("%w: %w", fleet.InputMissing, err)
+	}
+	return err
+}
+
+// blobFile fetches a blob into a file of the attempt; one that is there is kept.
+func (a *Attempt) blobFile(ctx context.Context, d fleet.Digest, what string) (string, error) {
+	if !d.Valid() {
+		return "", fmt.Errorf("fetch %s: digest %q: %w", what, d, fleet.BadRequest)
+	}
+	path := filepath.Join(a.dir, "in-"+string(d))
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	a.tell("fetching " + what)
+	f, err := os.CreateTemp(a.dir, "in-")
+	if err != nil {
+		return "", fmt.Errorf("fetch %s: %w", what, err)
+	}
+	defer os.Remove(f.Name())
+	err = a.host.Hub.Fetch(ctx, d, f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", fmt.Errorf("fetch %s: %w", what, missing(err))
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return "", fmt.Errorf("fetch %s: %w", what, err)
+	}
+	return path, nil
+}
+
+// emptyDir gives the directory of a job without repository: empty for a new attempt,
+// as it was left for one that goes on. What an earlier attempt left is kept aside.
+func (a *Attempt) emptyDir() (string, error) {
+	job := filepath.Join(a.host.Dir, "scratch", string(a.asg.Job))
+	dir, mark := filepath.Join(job, "work"), filepath.Join(job, "fence")
+	was, err := os.ReadFile(mark)
+	ours := err == nil && string(was) == a.asg.Fence.String()
+	if a.asg.Resume == nil && !ours {
+		if err := os.Rename(dir, filepath.Join(job, "before-"+a.asg.Fence.String())); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return "", fmt.Errorf("set the earlier attempt's directory aside: %w", err)
+		}
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("make scratch directory: %w", err)
+	}
+	if ours {
+		return dir, nil
+	}
+	if err := os.WriteFile(mark, []byte(a.asg.Fence.String()), 0o600); err != nil {
+		return "", fmt.Errorf("make scratch directory: %w", err)
+	}
+	return dir, nil
+}
+
+// workTree makes the worktree ready, or finds it again for a later turn.
+func (a *Attempt) workTree(ctx context.Context) (*worktree.Tree, error) {
+	store, err := a.host.Trees()
+	if err != nil {
+		return nil, err
+	}
+	req, err := a.treeRequest(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a.tell("preparing the worktree")
+	if a.asg.Resume == nil {
+		return store.Prepare(ctx, req)
+	}
+	t, err := store.Reopen(ctx, a.asg.Job)
+	if err == nil || !errors.Is(err, fleet.NotFound) {
+		return t, err
+	}
+	if d := a.asg.Resume.Bundle; d != "" {
+		if req.Bundle, err = a.blobFile(ctx, d, "the job's commits"); err != nil {
+			return nil, err
+		}
+		req.BaseCommit = a.asg.Resume.BaseCommit
+	}
+	t, err = store.Rebuild(ctx, req)
+	if errors.Is(err, fleet.NotFound) {
+		return nil, &decline{code: fleet.SessionGone, block: true,
+			detail: "the job's worktree is gone from this runner and can't be built again; ask for the follow-up with --fresh"}
+	}
+	return t, err
+}
+
+func (a *Attempt) treeRequest(ctx context.Context) (worktree.Request, error) {
+	r := a.asg.Spec.Repo
+	req := worktree.Request{
+		Job: a.asg.Job, Fence: a.asg.Fence, URL: r.URL, Key: r.CacheKey, Ref: r.Ref, BaseCommit: r.BaseCommit, ExtraRefs: r.ExtraRefs,
+		Depth: r.Depth, Branch: a.branch(), Progress: a.tell,
+	}
+	if fetch := a.host.Policy().Fetch; fetch != nil && r.URL != "" {
+		depth, filter := fetch(r.URL)
+		if req.Depth == 0 {
+			req.Depth = depth
+		}
+		req.Filter = filter
+	}
+	if r.Bundle != "" {
+		var err error
+		if req.Bundle, err = a.blobFile(ctx, r.Bundle, "the repository's bundle"); err != nil {
+			return req, err
+		}
+	}
+	return req, nil
+}
+
+// enoughSpace refuses below the owner's bound. That free space is not known is a
+// refusal too: a mount that hangs would take the job along.
+func (a *Attempt) enoughSpace(ctx context.Context, least int64, dirs ...string) error {
+	if least <= 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	for _, dir := range append(dirs, a.dir) {
+		free, err := a.host.Free(ctx, dir)
+		if err != nil {
+			return &decline{code: fleet.Storage, retry: true, detail: fmt.Sprintf("the free space of %s is not known: %v", dir, err)}
+		}
+		if free < least {
+			return &decline{code: fleet.Storage, retry: true,
+				detail: fmt.Sprintf("%d MiB are free at %s, the owner of this runner wants %d MiB left (min_free_bytes)", free>>20, dir, least>>20)}
+		}
+	}
+	return nil
+}
+
+func (a *Attempt) secrets(names []string) (map[string]string, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	have, err := a.host.Secrets()
+	if err != nil {
+		return nil, &decline{code: fleet.SecretMissing, detail: err.Error()}
+	}
+	for _, n := range names {
+		if _, ok := have[n]; !ok {
+			return nil, refuse(fleet.SecretMissing, "the owner's store on this runner has no secret %s", n)
+		}
+	}
+	return have, nil
+}

@@ -1,0 +1,252 @@
+package runner
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"bytes"
+
+	"go.yaml.in/yaml/v3"
+
+	"tugline.dev/tugline/runner/harness"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// ExampleOwner is a runner.yaml with every key, explained. It is also what the
+// defaults are: an owner who copies it changes nothing.
+//
+//go:embed runner.example.yaml
+var ExampleOwner string
+
+// Owner is runner.yaml: what the owner of this machine allows. It wins over
+// whatever the hub asks for.
+type Owner struct {
+	Slots        int                `yaml:"slots"`        // jobs at a time, 0 to 64; the command line wins
+	Paused       string             `yaml:"paused"`       // a reason to take nothing new; empty is not paused
+	Hours        Hours              `yaml:"hours"`        // when nothing new is taken
+	Repositories Repositories       `yaml:"repositories"` // what jobs may work in
+	Harnesses    map[string]Harness `yaml:"harnesses"`    // empty allows all that are found
+	EnvNames     []string           `yaml:"env_names"`    // more variables that jobs get; * and ? stand for anything
+	Origins      []string           `yaml:"origins"`      // manual, automation; empty allows both
+	Push         string             `yaml:"push"`         // runner, agent or never
+	Updates      string             `yaml:"updates"`      // auto, ask or off
+	Permissions  fleet.Permissions  `yaml:"permissions"`  // the most that an agent may do
+	AllowFile    bool               `yaml:"allow_file"`   // repositories at paths of this machine
+	MinFree      Bytes              `yaml:"min_free_bytes"`
+	Git          GitIdentity        `yaml:"git"`
+	Transport    string             `yaml:"transport"` // ws, http or auto; the command line wins
+}
+
+// Hours holds the quiet hours, in this machine's own time.
+type Hours struct {
+	Quiet []string `yaml:"quiet"` // "22:00-07:00", "Mon-Fri 09:00-17:30", "Sat"
+}
+
+// Repositories holds the allowlist and what is special about some.
+type Repositories struct {
+	Allow   []string           `yaml:"allow"` // URL patterns; empty allows all
+	Options []RepositoryOption `yaml:"options"`
+}
+
+// RepositoryOption says how the repositories of a pattern are fetched.
+type RepositoryOption struct {
+	Match  string `yaml:"match"`
+	Depth  int    `yaml:"depth"`  // commits of history; 0 is all
+	Filter string `yaml:"filter"` // of a partial clone, e.g. blob:none
+}
+
+// Harness allows one agent CLI; Path is where it is, when not in PATH.
+type Harness struct {
+	Path string `yaml:"path"`
+}
+
+// GitIdentity signs the commits that the runner makes itself.
+type GitIdentity struct {
+	Name  string `yaml:"name"`
+	Email string `yaml:"email"`
+}
+
+// Bytes is a size such as 1073741824, 512MiB or 2GiB.
+type Bytes int64
+
+// UnmarshalYAML reads a size.
+func (b *Bytes) UnmarshalYAML(n *yaml.Node) error {
+	s, unit := strings.TrimSpace(n.Value), int64(1)
+	for name, u := range map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40} {
+		if rest, ok := strings.CutSuffix(s, name); ok {
+			s, unit = strings.TrimSpace(rest), u
+		}
+	}
+	v, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || v < 0 || v > (1<<62)/unit {
+		return fmt.Errorf("line %d: size %q: want a number of bytes, or one with KiB, MiB, GiB or TiB", n.Line, n.Value)
+	}
+	*b = Bytes(v * unit)
+	return nil
+}
+
+// DefaultOwner is what holds without a runner.yaml.
+func DefaultOwner() Owner {
+	return Owner{Slots: 1, Push: "runner", Updates: "ask", Permissions: fleet.PermWorkspace, MinFree: 1 << 30, Transport: "auto"}
+}
+
+// ParseOwner reads a runner.yaml. What it leaves out is as DefaultOwner has it. The
+// error names the line.
+func ParseOwner(b []byte) (Owner, error) {
+	o := DefaultOwner()
+	d := yaml.NewDecoder(bytes.NewReader(b))
+	d.KnownFields(true)
+	if err := d.Decode(&o); err != nil && !errors.Is(err, io.EOF) {
+		return Owner{}, fmt.Errorf("runner.yaml: %s", plainYAML(err))
+	}
+	var rest yaml.Node
+	if err := d.Decode(&rest); !errors.Is(err, io.EOF) {
+		return Owner{}, errors.New("runner.yaml: more than one document; keep the first")
+	}
+	if err := o.check(); err != nil {
+		line := lineOf(b, err.key, err.value)
+		return Owner{}, fmt.Errorf("runner.yaml: line %d: %s: %s", line, err.key, err.text)
+	}
+	return o, nil
+}
+
+// plainYAML makes one line of what the parser says.
+func plainYAML(err error) string {
+	var t *yaml.TypeError
+	if !errors.As(err, &t) {
+		return strings.TrimPrefix(err.Error(), "yaml: ")
+	}
+	words := slices.Clone(t.Errors)
+	for i, w := range words {
+		if before, _, ok := strings.Cut(w, " not found in type"); ok {
+			words[i] = strings.Replace(before, "field ", "unknown key ", 1)
+		}
+	}
+	return strings.Join(words, "; ")
+}
+
+type ownerError struct{ key, value, text string }
+
+func (o Owner) check() *ownerError {
+	oneOf := func(key, v string, allowed ...string) *ownerError {
+		if slices.Contains(allowed, v) {
+			return nil
+		}
+		return &ownerError{key, v, fmt.Sprintf("%q: want %s", v, strings.Join(allowed, ", "))}
+	}
+	for _, e := range []*ownerError{
+		oneOf("push", o.Push, "runner", "agent", "never"),
+		oneOf("updates", o.Updates, "auto", "ask", "off"),
+		oneOf("permissions", string(o.Permissions), "read", "workspace", "full"),
+		oneOf("transport", o.Transport, "ws", "http", "auto"),
+	} {
+		if e != nil {
+			return e
+		}
+	}
+	if o.Slots < 0 || o.Slots > 64 {
+		return &ownerError{"slots", strconv.Itoa(o.Slots), fmt.Sprintf("%d: want 0 to 64", o.Slots)}
+	}
+	for _, v := range o.Origins {
+		if e := oneOf("origins", v, "manual", "automation"); e != nil {
+			return e
+		}
+	}
+	for _, p := range o.Repositories.Allow {
+		if _, err := path.Match(p, ""); err != nil {
+			return &ownerError{"allow", p, fmt.Sprintf("%q is no pattern", p)}
+		}
+	}
+	for _, r := range o.Repositories.Options {
+		if _, err := path.Match(r.Match, ""); err != nil || r.Match == "" {
+			return &ownerError{"match", r.Match, fmt.Sprintf("%q is no pattern", r.Match)}
+		}
+		if r.Depth < 0 {
+			return &ownerError{"depth", strconv.Itoa(r.Depth), fmt.Sprintf("%d: want 0 or more", r.Depth)}
+		}
+	}
+	for _, p := range o.EnvNames {
+		if _, err := path.Match(p, ""); err != nil || p == "" || p == "*" || strings.Contains(p, "=") {
+			return &ownerError{"env_names", p, fmt.Sprintf("%q is no name of a variable", p)}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Harnesses)) {
+		if _, ok := harness.Lookup(name); !ok {
+			return &ownerError{"harnesses", name, fmt.Sprintf("%q: want %s", name, strings.Join(harness.Names(), ", "))}
+		}
+		if p := o.Harnesses[name].Path; p != "" && !filepath.IsAbs(p) {
+			return &ownerError{"path", p, fmt.Sprintf("%q is not absolute", p)}
+		}
+	}
+	for _, q := range o.Hours.Quiet {
+		if _, err := parseQuiet(q); err != nil {
+			return &ownerError{"quiet", q, err.Error()}
+		}
+	}
+	if (o.Git.Name == "") != (o.Git.Email == "") {
+		return &ownerError{"git", "", "name and email belong together; give both or neither"}
+	}
+	return nil
+}
+
+// lineOf finds where a key or value stands, for a message.
+func lineOf(b []byte, key, value string) int {
+	at := 1
+	for i, line := range strings.Split(string(b), "\n") {
+		line, _, _ = strings.Cut(line, " #")
+		if strings.HasPrefix(strings.TrimSpace(line), key+":") {
+			at = i + 1
+		}
+		if value != "" && at > 1 && strings.Contains(line, value) || value != "" && at == 1 && strings.Contains(line, value) && strings.Contains(line, key) {
+			return i + 1
+		}
+	}
+	return at
+}
+
+// LoadOwner reads the owner's file; a missing one is the default. It refuses a file
+// that others may read or write.
+func LoadOwner(file string) (Owner, error) {
+	b, err := readPrivate(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return DefaultOwner(), nil
+	}
+	if err != nil {
+		return Owner{}, err
+	}
+	return ParseOwner(b)
+}
+
+// Check says what is wrong with a runner.yaml, for people; a missing file is an error here.
+func Check(file string) error {
+	if _, err := os.Stat(file); err != nil {
+		return fmt.Errorf("check %s: %w", file, err)
+	}
+	_, err := LoadOwner(file)
+	return err
+}
+
+// readPrivate reads a small file that only its owner may read or write.
+func readPrivate(file string) ([]byte, error) {
+	st, err := os.Stat(file)
+	if err != nil {
+		return nil, err
+	}
+	if st.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("%s may be read or changed by others (mode %04o); run: chmod 600 %s", file, st.Mode().Perm(), file)
+	}
+	if st.Size() > 1<<20 {
+		return nil, fmt.Errorf("%s has %d bytes, at most 1 MiB is read", file, st.Size())
+	}
+	return os.ReadFile(file)
+}

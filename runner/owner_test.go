@@ -1,0 +1,121 @@
+package runner
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"tugline.dev/tugline/shared/fleet"
+)
+
+func TestExampleIsTheDefault(t *testing.T) {
+	got, err := ParseOwner([]byte(ExampleOwner))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := DefaultOwner()
+	want.Hours.Quiet, want.Repositories = []string{}, Repositories{Allow: []string{}, Options: []RepositoryOption{}}
+	want.Harnesses, want.EnvNames, want.Origins = map[string]Harness{}, []string{}, []string{}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("the example is not the default (-default +example):\n%s", d)
+	}
+	for _, key := range []string{"slots", "paused", "hours", "repositories", "harnesses", "env_names", "origins", "push", "updates",
+		"permissions", "allow_file", "min_free_bytes", "git", "transport"} {
+		if !strings.Contains(ExampleOwner, "\n"+key+":") {
+			t.Errorf("the example does not explain %s", key)
+		}
+	}
+}
+
+func TestOwnerMistakesNameTheLine(t *testing.T) {
+	for _, c := range []struct{ file, line, word string }{
+		{"slots: 2\nslot: 3\n", "line 2", "unknown key slot"},
+		{"slots: many\n", "line 1", "many"},
+		{"# x\npush: maybe\n", "line 2", "push"},
+		{"permissions: root\n", "line 1", "permissions"},
+		{"slots: 65\n", "line 1", "slots"},
+		{"min_free_bytes: lots\n", "line 1", "lots"},
+		{"hours:\n  quiet:\n    - 22:00-07:00\n    - Funday\n", "line 4", "Funday"},
+		{"hours:\n  loud: []\n", "line 2", "unknown key loud"},
+		{"harnesses:\n  codex: {path: bin/codex}\n", "line 2", "absolute"},
+		{"harnesses:\n  emacs: {}\n", "line 2", "emacs"},
+		{"env_names: ['*']\n", "line 1", "env_names"},
+		{"git:\n  name: A\n", "line 1", "git"},
+		{"repositories:\n  allow: ['[']\n", "line 2", "allow"},
+		{"slots: [\n", "line", ""},
+		{"slots: 1\n---\nslots: 2\n", "", "more than one"},
+	} {
+		_, err := ParseOwner([]byte(c.file))
+		if err == nil {
+			t.Errorf("%q was taken", c.file)
+			continue
+		}
+		if !strings.Contains(err.Error(), c.line) || !strings.Contains(err.Error(), c.word) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %q, want %q and %q in one line", c.file, err, c.line, c.word)
+		}
+	}
+}
+
+func TestOwnerReadsEverything(t *testing.T) {
+	o, err := ParseOwner([]byte("slots: 3\nmin_free_bytes: 2GiB\npermissions: full\nharnesses: {exec: {}, codex: {path: /opt/codex}}\n" +
+		"repositories: {allow: ['https://h/*'], options: [{match: 'https://h/big', depth: 9, filter: 'blob:none'}]}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.MinFree != 2<<30 || o.Slots != 3 || o.Permissions != fleet.PermFull || o.Harnesses["codex"].Path != "/opt/codex" || o.Repositories.Options[0].Depth != 9 {
+		t.Errorf("got %+v", o)
+	}
+}
+
+func TestOwnerFileOfOthersIsRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "runner.yaml")
+	if o, err := LoadOwner(file); err != nil || o.Slots != 1 {
+		t.Errorf("a missing file: %+v, %v", o, err)
+	}
+	if err := Check(file); err == nil {
+		t.Error("Check of a missing file is fine")
+	}
+	if err := os.WriteFile(file, []byte("slots: 2\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := Check(file); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+		t.Errorf("mode 0644: %v, want the mend", err)
+	}
+	if err := os.Chmod(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Check(file); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestQuietHours(t *testing.T) {
+	monday := time.Date(2030, 1, 7, 0, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		quiet string
+		at    time.Duration // after Monday 00:00
+		end   time.Duration // 0: not quiet
+	}{
+		{"09:00-17:30", 9 * time.Hour, 17*time.Hour + 30*time.Minute},
+		{"09:00-17:30", 17*time.Hour + 30*time.Minute, 0},
+		{"22:00-07:00", 23 * time.Hour, 31 * time.Hour},
+		{"22:00-07:00", 6 * time.Hour, 7 * time.Hour},
+		{"22:00-07:00", 12 * time.Hour, 0},
+		{"Sun 22:00-07:00", 6 * time.Hour, 7 * time.Hour},
+		{"Tue 22:00-07:00", 6 * time.Hour, 0},
+		{"Mon", 12 * time.Hour, 24 * time.Hour},
+		{"Sat-Mon", 23*time.Hour + 59*time.Minute, 24 * time.Hour},
+		{"Tue-Sun", 12 * time.Hour, 0},
+		{"Mon 00:00-24:00", 0, 24 * time.Hour},
+	} {
+		o := Owner{Hours: Hours{Quiet: []string{c.quiet}}}
+		end, ok := o.quietUntil(monday.Add(c.at))
+		if ok != (c.end != 0) || ok && !end.Equal(monday.Add(c.end)) {
+			t.Errorf("%q at %v: until %v, %v; want %v", c.quiet, c.at, end, ok, c.end)
+		}
+	}
+}
