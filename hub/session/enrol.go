@@ -37,7 +37,7 @@ func (s *Server) Enrol(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := checkEnrol(e); err != nil {
-		s.problem(w, http.StatusBadRequest, err)
+		s.problem(w, statusOf(err), err)
 		return
 	}
 	id, err := ulid.New(ulid.Timestamp(s.now()), s.cfg.Rand)

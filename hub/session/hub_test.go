@@ -228,4 +228,3 @@ func (h *hub) ticket(adjust ...func(*state.CreateTicket)) string {
 	h.must(c)
 	return secret
 }
-
