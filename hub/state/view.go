@@ -47,6 +47,11 @@ func (v View) Jobs(before fleet.JobID, f func(*fleet.Job) bool) {
 	}
 }
 
+// JobsOldest walks jobs from the oldest until f says stop.
+func (v View) JobsOldest(f func(*fleet.Job) bool) {
+	each(v.tx, tableJobs, "id", f)
+}
+
 // JobsByPrefix gives the jobs whose id starts with the given text, at most n.
 func (v View) JobsByPrefix(prefix string, n int) []*fleet.Job {
 	var out []*fleet.Job

@@ -1,0 +1,100 @@
+package hub
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"time"
+)
+
+// Config says how to run a hub node.
+type Config struct {
+	Dir       string // data directory, made with mode 0700 where missing
+	Listen    string // host:port for people and runners; port 0 takes a free one
+	Bootstrap bool   // make a new cluster of one node if Dir holds none
+	Version   string // of this binary, as shown
+
+	// TLSCert and TLSKey are the operator's own certificate. Without them an
+	// address that is not loopback is served with a certificate of the cluster's
+	// own CA, which tickets pin.
+	TLSCert, TLSKey string
+	// PlainHTTP serves without TLS: on loopback, or behind a trusted proxy that
+	// ends it.
+	PlainHTTP bool
+	// PublicURL is where runners and people reach the hub, when not at Listen.
+	PublicURL string
+	// TrustedProxies may set X-Forwarded-For.
+	TrustedProxies []netip.Prefix
+
+	Retention Retention
+	Logger    *slog.Logger // default: discard
+}
+
+// Retention bounds what is kept.
+type Retention struct {
+	Jobs        time.Duration // age of ended job records; default 90 days
+	MaxJobs     int           // ended job records at most; default 200,000
+	Output      time.Duration // age of sealed output and artifacts; default 30 days
+	OutputBytes int64         // bytes of output and artifacts, oldest sealed go first; default 50 GiB
+	Audit       time.Duration // default 1 year
+}
+
+const day = 24 * time.Hour
+
+func (c *Config) complete() error {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	orDefault(&c.Retention.Jobs, 90*day)
+	orDefault(&c.Retention.MaxJobs, 200_000)
+	orDefault(&c.Retention.Output, 30*day)
+	orDefault(&c.Retention.OutputBytes, 50<<30)
+	orDefault(&c.Retention.Audit, 365*day)
+	if c.Dir == "" {
+		return errors.New("hub needs a data directory: give --data-dir")
+	}
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return fmt.Errorf("listen address %q is not HOST:PORT: %w", c.Listen, err)
+	}
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		return errors.New("--tls-cert and --tls-key go together: give both")
+	}
+	if c.PlainHTTP && c.TLSCert != "" {
+		return errors.New("--plain-http and --tls-cert exclude each other")
+	}
+	if c.PlainHTTP && !loopback(host) && len(c.TrustedProxies) == 0 {
+		return fmt.Errorf("%s is not loopback, and credentials must not cross a network in the clear: leave out --plain-http, or name the proxy that ends TLS with --trusted-proxy", c.Listen)
+	}
+	if c.PublicURL != "" {
+		u, err := url.Parse(c.PublicURL)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" && u.Path != "/" {
+			return fmt.Errorf("--public-url %q is not of the form https://HOST[:PORT]", c.PublicURL)
+		}
+	}
+	return nil
+}
+
+// plain says whether the node serves without TLS of its own.
+func (c *Config) plain() bool {
+	host, _, _ := net.SplitHostPort(c.Listen)
+	return c.PlainHTTP || c.TLSCert == "" && loopback(host)
+}
+
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+func orDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}

@@ -1,0 +1,67 @@
+package hub
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// found makes a new cluster's first entries: its name, and the operator token. It
+// is run at the start of every term and does what is not yet done.
+func (l *term) found(ctx context.Context) error {
+	h := l.hub
+	if m := h.entries.View().Meta(); m.Cluster == "" {
+		if _, ok := l.propose(ctx, &state.InitCluster{Cluster: h.id.Cluster, Epoch: 1}); !ok {
+			return fmt.Errorf("name the cluster %s: %w", h.id.Cluster, fleet.Unavailable)
+		}
+	} else if m.Cluster != h.id.Cluster {
+		return fmt.Errorf("the log is of cluster %s, this node is of %s: %w", m.Cluster, h.id.Cluster, fleet.ClusterMismatch)
+	}
+	if len(h.entries.View().Tokens()) > 0 {
+		return nil
+	}
+	secret, err := h.bootstrapToken()
+	if err != nil {
+		return err
+	}
+	cmd := &state.CreateToken{Token: fleet.Token{ID: fleet.TokenID(newID("t-")), Name: "bootstrap", Role: fleet.RoleAdmin, Hash: hashSecret(secret)}}
+	if _, ok := l.propose(ctx, cmd); !ok {
+		return fmt.Errorf("record the operator token: %w", fleet.Unavailable)
+	}
+	return nil
+}
+
+// bootstrapToken writes the operator token before its hash is recorded, so that a
+// crash between the two leaves no cluster without a key.
+func (h *Hub) bootstrapToken() (string, error) {
+	path := h.TokenFile()
+	if b, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(b)) != "" {
+		return strings.TrimSpace(string(b)), nil
+	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("read %s: %w", path, err)
+	}
+	secret := NewSecret()
+	return secret, writeFile(path, []byte(secret+"\n"), 0o600)
+}
+
+// NewSecret makes the secret of a token: 256 random bits behind a mark that
+// scanners for leaked secrets can look for.
+func NewSecret() string {
+	b := make([]byte, 32)
+	rand.Read(b)
+	return "tgl_" + base64.RawURLEncoding.EncodeToString(b)
+}
+
+func hashSecret(s string) fleet.Digest {
+	sum := sha256.Sum256([]byte(s))
+	return fleet.Digest(hex.EncodeToString(sum[:]))
+}

@@ -1,0 +1,333 @@
+// Package hub wires a hub node: the replicated state on its Raft log, the spool
+// and blob stores, the sessions of runners, the REST interface, and the leader's
+// loop that looks, decides and proposes.
+//
+// Start order: data directory lock, identity, keys, stores, log, listener, then the
+// loops. Stop order: no new requests, sessions told and ended, leader loop ended,
+// log closed, stores closed, lock released.
+//
+// It guarantees that what was answered with a 2xx or acknowledged to a runner is
+// on disk before the answer leaves. What decides lies in hub/state, hub/sched and
+// hub/gate and is pure; this package only feeds it.
+package hub
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"tugline.dev/tugline/consensus"
+	"tugline.dev/tugline/hub/blob"
+	"tugline.dev/tugline/hub/session"
+	"tugline.dev/tugline/hub/spool"
+	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/hub/web"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// Hub is one node. Make it with New, run it with Run.
+type Hub struct {
+	cfg Config
+	log *slog.Logger
+
+	lock     *flock.Flock
+	id       identity
+	secrets  *secrets
+	feed     *consensus.Feed
+	node     *consensus.Node
+	entries  *log
+	spool    *spool.Store
+	blobs    *blob.Store
+	sessions *session.Server
+	web      *web.Server
+	listener net.Listener
+	url      string
+	started  time.Time
+
+	leading atomic.Bool
+	pokes   chan struct{}
+	once    sync.Once
+	ready   chan struct{}
+}
+
+// New opens a node's data and its listener. It serves nothing until Run. An error
+// leaves nothing open.
+func New(cfg Config) (h *Hub, err error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	h = &Hub{cfg: cfg, log: cfg.Logger, pokes: make(chan struct{}, 1), ready: make(chan struct{}), started: time.Now()}
+	defer func() {
+		if err != nil {
+			h.close()
+		}
+	}()
+	if h.lock, err = lockDir(cfg.Dir); err != nil {
+		return nil, err
+	}
+	_, missing := os.Stat(filepath.Join(cfg.Dir, "raft"))
+	fresh := errors.Is(missing, os.ErrNotExist)
+	if h.id, err = loadIdentity(cfg.Dir, cfg.Bootstrap); err != nil {
+		return nil, err
+	}
+	if h.secrets, err = loadSecrets(cfg.Dir, h.id.Cluster, fresh); err != nil {
+		return nil, err
+	}
+	if h.spool, err = spool.Open(spool.Config{Dir: filepath.Join(cfg.Dir, "spool"), Logger: h.log}); err != nil {
+		return nil, err
+	}
+	if h.blobs, err = blob.Open(blob.Config{Dir: filepath.Join(cfg.Dir, "blobs"), Logger: h.log}); err != nil {
+		return nil, err
+	}
+	m := machine{state: state.New(), feed: consensus.NewFeed(8192)}
+	h.feed = m.feed
+	h.node, err = consensus.Open(consensus.Config{
+		Dir: filepath.Join(cfg.Dir, "raft"), NodeID: h.id.Node, Bootstrap: true, FSM: m, Logger: h.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	h.entries = &log{node: h.node, state: m.state}
+	if err := h.listen(); err != nil {
+		return nil, err
+	}
+	if h.sessions, err = h.newSessions(); err != nil {
+		return nil, err
+	}
+	h.web, err = h.newWeb()
+	return h, err
+}
+
+// listen opens the one TCP port and learns the node's URL.
+func (h *Hub) listen() error {
+	l, err := net.Listen("tcp", h.cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", h.cfg.Listen, err)
+	}
+	h.listener = l
+	scheme := "https"
+	if h.cfg.plain() {
+		scheme = "http"
+	}
+	host, _, _ := net.SplitHostPort(h.cfg.Listen)
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		if host, err = os.Hostname(); err != nil {
+			host = "localhost"
+		}
+	}
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	h.url = scheme + "://" + net.JoinHostPort(host, port)
+	if h.cfg.PublicURL != "" {
+		h.url = strings.TrimSuffix(h.cfg.PublicURL, "/")
+	}
+	return nil
+}
+
+// URL is where people and runners reach the node.
+func (h *Hub) URL() string { return h.url }
+
+// TokenFile is where the bootstrap token was written.
+func (h *Hub) TokenFile() string { return filepath.Join(h.cfg.Dir, "operator.token") }
+
+// Ready is closed once the node serves and has a leader.
+func (h *Hub) Ready() <-chan struct{} { return h.ready }
+
+func (h *Hub) settled() { h.once.Do(func() { close(h.ready) }) }
+
+// Run serves until ctx ends, then stops in order. It returns nil after a planned
+// stop and the cause otherwise; an entry of a newer version in the log is
+// state.ErrUnknownEntry.
+func (h *Hub) Run(ctx context.Context) error {
+	defer h.close()
+	if err := h.writeURL(); err != nil {
+		return err
+	}
+	srv := &http.Server{
+		Handler: h.web.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(h.log.Handler(), slog.LevelDebug),
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var wg sync.WaitGroup
+	fail := func(what string, err error) {
+		if err != nil && ctx.Err() == nil {
+			stop(fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	serve, leave := context.WithCancel(context.WithoutCancel(ctx))
+	wg.Go(func() { fail("serve", h.serve(srv)) })
+	wg.Go(func() { fail("sessions", h.sessions.Run(serve)) })
+	wg.Go(func() { fail("watch", h.watch(serve)) })
+	lead, resign := context.WithCancel(context.WithoutCancel(ctx))
+	led := make(chan struct{})
+	go func() {
+		defer close(led)
+		fail("lead", h.node.WhileLeader(lead, h.lead))
+	}()
+	select {
+	case <-ctx.Done():
+	case <-h.node.Done():
+		stop(h.node.Err())
+	}
+	h.sessions.Restarting(0, 30*time.Second)
+	h.web.Close()
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	leave()
+	if err := srv.Shutdown(grace); err != nil {
+		srv.Close()
+	}
+	h.sessions.Close()
+	resign()
+	<-led
+	wg.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+func (h *Hub) serve(srv *http.Server) error {
+	l := h.listener
+	if !h.cfg.plain() {
+		cert, err := h.certificates()
+		if err != nil {
+			return err
+		}
+		l = tls.NewListener(l, &tls.Config{GetCertificate: cert, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
+	}
+	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// certificates gives the operator's certificate, or one of the cluster's own that
+// is issued anew long before it ends.
+func (h *Hub) certificates() (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+	if h.cfg.TLSCert != "" {
+		c, err := tls.LoadX509KeyPair(h.cfg.TLSCert, h.cfg.TLSKey)
+		if err != nil {
+			return nil, fmt.Errorf("load the certificate %s: %w", h.cfg.TLSCert, err)
+		}
+		return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &c, nil }, nil
+	}
+	var mu sync.Mutex
+	var leaf tls.Certificate
+	var issued time.Time
+	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if leaf.PrivateKey == nil || time.Since(issued) > 30*day {
+			c, err := h.secrets.leaf(h.cfg.Listen, h.url)
+			if err != nil {
+				return nil, err
+			}
+			leaf, issued = c, time.Now()
+		}
+		c := leaf
+		return &c, nil
+	}, nil
+}
+
+// watch follows the feed: what changed may free a slot, wake the leader, or end a
+// runner's session.
+func (h *Hub) watch(ctx context.Context) error {
+	after := h.entries.View().Meta().Index
+	for ctx.Err() == nil {
+		sub, err := h.feed.Subscribe(after)
+		if err != nil {
+			after = h.entries.View().Meta().Index
+			continue
+		}
+		for {
+			ev, err := sub.Next(ctx)
+			if err != nil {
+				break // dropped or ended: start again from the present state
+			}
+			after = ev.Index
+			if c, ok := ev.Data.(state.Change); ok {
+				h.changed(ctx, c)
+			}
+		}
+		sub.Close()
+		h.poke()
+	}
+	return nil
+}
+
+func (h *Hub) changed(ctx context.Context, c state.Change) {
+	switch {
+	case c.Runner != nil:
+		h.sessions.RunnerChanged(c.Runner)
+		h.poke()
+	case c.Job != nil:
+		switch c.Job.State {
+		case fleet.Queued, fleet.Verifying:
+			h.poke()
+		case fleet.NeedsReview:
+			h.poke()
+			if h.leading.Load() {
+				h.rejudge(ctx, c.Job)
+			}
+		case fleet.Succeeded, fleet.Failed, fleet.Cancelled, fleet.Blocked, fleet.Lost:
+			h.poke()
+		}
+		h.tell(c.Job)
+	}
+}
+
+// tell nudges the runners that a change of a job concerns beyond its assignment:
+// they are to stop something or may forget it.
+func (h *Hub) tell(j *fleet.Job) {
+	for _, t := range j.Turns {
+		for _, a := range t.Attempts {
+			if a.Stop != "" && !a.Gone {
+				h.sessions.Nudge(a.Runner)
+			}
+		}
+	}
+}
+
+func (h *Hub) writeURL() error {
+	return writeFile(filepath.Join(h.cfg.Dir, "hub.url"), []byte(h.url+"\n"), 0o600)
+}
+
+// close releases everything, newest first. It is called once by New or Run.
+func (h *Hub) close() {
+	if h.listener != nil {
+		h.listener.Close()
+	}
+	if h.sessions != nil {
+		h.sessions.Close()
+	}
+	if h.node != nil {
+		if err := h.node.Close(); err != nil {
+			h.log.Warn("closing the log failed", "err", err)
+		}
+	}
+	if h.feed != nil {
+		h.feed.Close()
+	}
+	if h.blobs != nil {
+		h.blobs.Close()
+	}
+	if h.spool != nil {
+		h.spool.Close()
+	}
+	if h.lock != nil {
+		h.lock.Unlock()
+	}
+}

@@ -1,0 +1,98 @@
+package hub
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/gofrs/flock"
+	"github.com/oklog/ulid/v2"
+
+	"strings"
+)
+
+// ErrNoCluster says that the data directory holds no node and that none was asked
+// to be made.
+var ErrNoCluster = errors.New("no hub node lives here")
+
+// identity is what a node is for as long as its directory lives.
+type identity struct {
+	Version int    `json:"version"`
+	Cluster string `json:"cluster"`
+	Node    string `json:"node"`
+}
+
+// newID gives a prefix and a fresh ULID in lower case.
+func newID(prefix string) string { return prefix + strings.ToLower(ulid.Make().String()) }
+
+// lockDir takes the data directory for this process alone.
+func lockDir(dir string) (*flock.Flock, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make data directory %s: %w", dir, err)
+	}
+	l := flock.New(filepath.Join(dir, "hub.lock"), flock.SetPermissions(0o600))
+	ok, err := l.TryLock()
+	if err != nil {
+		return nil, fmt.Errorf("lock data directory %s: %w", dir, err)
+	}
+	if !ok {
+		return nil, fmt.Errorf("another hub runs on the data directory %s: stop it first, or give this one another --data-dir", dir)
+	}
+	return l, nil
+}
+
+// loadIdentity reads the node's identity, or makes it when a cluster may be made.
+func loadIdentity(dir string, bootstrap bool) (identity, error) {
+	path := filepath.Join(dir, "node.json")
+	b, err := os.ReadFile(path)
+	if err == nil {
+		var id identity
+		if err := json.Unmarshal(b, &id); err != nil {
+			return identity{}, fmt.Errorf("read %s: %w", path, err)
+		}
+		if id.Version != 1 {
+			return identity{}, fmt.Errorf("%s is of version %d, which this tugline cannot read: use the newer one that wrote it", path, id.Version)
+		}
+		return id, nil
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return identity{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	if !bootstrap {
+		return identity{}, fmt.Errorf("%w: %s is empty; add --bootstrap to make a new cluster", ErrNoCluster, dir)
+	}
+	id := identity{Version: 1, Cluster: newID("c-"), Node: newID("n-")}
+	b, err = json.MarshalIndent(id, "", "  ")
+	if err != nil {
+		return identity{}, err
+	}
+	return id, writeFile(path, append(b, '\n'), 0o600)
+}
+
+// writeFile puts a file in place whole and durable, or not at all.
+func writeFile(path string, b []byte, mode os.FileMode) error {
+	tmp := path + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = f.Write(b)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}

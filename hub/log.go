@@ -1,0 +1,74 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"tugline.dev/tugline/consensus"
+	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// machine lets consensus drive the state and tells the feed what changed.
+type machine struct {
+	state *state.Machine
+	feed  *consensus.Feed
+}
+
+func (m machine) Apply(index uint64, entry []byte) (any, error) {
+	res, changes, err := m.state.Apply(index, entry)
+	if err != nil {
+		return nil, err
+	}
+	events := make([]any, len(changes))
+	for i, c := range changes {
+		events[i] = c
+	}
+	m.feed.Publish(index, events...)
+	return res, nil
+}
+
+func (m machine) Snapshot() (func(io.Writer) error, error) { return m.state.Snapshot(), nil }
+
+func (m machine) Restore(r io.Reader) error {
+	if err := m.state.Restore(r); err != nil {
+		return err
+	}
+	m.feed.Reset(m.state.View().Meta().Index)
+	return nil
+}
+
+// log is the one way to change the replicated state.
+type log struct {
+	node  *consensus.Node
+	state *state.Machine
+}
+
+// View gives the state as of the last applied entry.
+func (l *log) View() state.View { return l.state.View() }
+
+// Propose commits a command of the hub itself or of a runner.
+func (l *log) Propose(ctx context.Context, cmd state.Command) (state.Result, error) {
+	return l.ProposeAs(ctx, state.Head{Actor: "hub"}, cmd)
+}
+
+// ProposeAs commits a command in the name of an actor. A refusal is a result with
+// a code; an error says that there is no leader or that the outcome is unknown.
+func (l *log) ProposeAs(ctx context.Context, h state.Head, cmd state.Command) (state.Result, error) {
+	h.At = time.Now()
+	entry, err := state.Encode(h, cmd)
+	if err != nil {
+		return state.Result{}, err
+	}
+	res, _, err := l.node.Propose(ctx, entry)
+	switch {
+	case err == nil:
+		return res.(state.Result), nil
+	case errors.Is(err, consensus.ErrUnknown):
+		return state.Result{}, fmt.Errorf("%w: %w", fleet.OutcomeUnknown, err)
+	}
+	return state.Result{}, fmt.Errorf("%w: %w", fleet.Unavailable, err)
+}

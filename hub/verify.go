@@ -1,0 +1,125 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"tugline.dev/tugline/hub/blob"
+	"tugline.dev/tugline/hub/gate"
+	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/shared/fleet"
+	"tugline.dev/tugline/shared/wire"
+)
+
+// judge gives the verdict that may ride with the end of an attempt: where nothing
+// has to be looked up first.
+func judge(j *fleet.Job, _ *fleet.Turn, f *wire.Finished) *fleet.Verdict {
+	if e := f.Evidence; e != nil && e.CommitCount > 0 {
+		return nil // the bundle must be checked
+	}
+	v := gate.Judge(j.Spec, &fleet.Attempt{Exit: &f.Exit, Failure: f.Class, Detail: f.Detail, Evidence: f.Evidence})
+	if v.Decision == fleet.Unknown {
+		return nil
+	}
+	return &v
+}
+
+// verify completes the evidence of finished attempts and settles their jobs. A job
+// whose evidence is incomplete waits for it; fifteen minutes after the runner was
+// heard last a person is asked, and evidence that comes later still settles it.
+func (l *term) verify(ctx context.Context) {
+	v := l.hub.entries.View()
+	for _, o := range collect(v) {
+		if o.Job.State != fleet.Verifying || o.Job.Current() != o.Attempt {
+			continue
+		}
+		l.decide(ctx, o.Job, o.Attempt)
+	}
+}
+
+func (l *term) decide(ctx context.Context, j *fleet.Job, a *fleet.Attempt) {
+	ev := l.hub.check(a)
+	seen := *a
+	seen.Evidence = ev
+	v := gate.Judge(j.Spec, &seen)
+	if v.Decision == fleet.Unknown {
+		p, _ := l.hub.sessions.PresenceOf(a.Runner)
+		if time.Since(later(l.since, p.LastBeat)) < fleet.EvidenceWait {
+			return
+		}
+	}
+	l.propose(ctx, &state.DecideJob{Job: j.ID, Fence: a.Fence, Verdict: v, Evidence: ev})
+}
+
+// rejudge settles a job that a person was asked about because evidence was
+// missing, now that some came.
+func (h *Hub) rejudge(ctx context.Context, j *fleet.Job) {
+	a := j.Current()
+	if j.State != fleet.NeedsReview || a == nil || a.Evidence == nil || a.Evidence.BundleChecked || a.Evidence.Bundle == "" {
+		return
+	}
+	ev := h.check(a)
+	if !ev.BundleChecked {
+		return
+	}
+	seen := *a
+	seen.Evidence = ev
+	if v := gate.Judge(j.Spec, &seen); v.Decision == fleet.Accept || v.Decision == fleet.Reject {
+		if _, err := h.entries.Propose(ctx, &state.DecideJob{Job: j.ID, Fence: a.Fence, Verdict: v, Evidence: ev}); err != nil {
+			h.log.Warn("late verdict failed", "job", j.ID, "err", err)
+		}
+	}
+}
+
+// check looks at the stored bundle without git: its digest, that its only
+// prerequisite is the base, and that it brings the promised tip.
+func (h *Hub) check(a *fleet.Attempt) *fleet.Evidence {
+	if a.Evidence == nil {
+		return nil
+	}
+	e := *a.Evidence
+	if e.CommitCount == 0 || e.BundleChecked {
+		return &e
+	}
+	err := h.checkBundle(&e, a.BaseCommit)
+	switch {
+	case err == nil:
+		e.BundleChecked, e.BundleError = true, ""
+	case errors.Is(err, fleet.BlobMissing):
+		e.BundleError = ""
+	default:
+		e.BundleError = err.Error()
+	}
+	return &e
+}
+
+func (h *Hub) checkBundle(e *fleet.Evidence, base string) error {
+	if base != "" && e.Base != base {
+		return fmt.Errorf("the evidence is for base %s, the attempt was accepted on %s", e.Base, base)
+	}
+	r, _, err := h.blobs.Open(e.Bundle)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	head, err := blob.ReadBundleHeader(r)
+	if err != nil {
+		return fmt.Errorf("the bundle of the commits cannot be read: %w", err)
+	}
+	for _, p := range head.Prerequisites {
+		if p != e.Base {
+			return fmt.Errorf("the bundle builds on %s, not on the base %s", p, e.Base)
+		}
+	}
+	if e.Base != "" && len(head.Prerequisites) == 0 {
+		return fmt.Errorf("the bundle does not build on the base %s", e.Base)
+	}
+	for _, tip := range head.Refs {
+		if tip == e.Tip {
+			return nil
+		}
+	}
+	return fmt.Errorf("the bundle does not bring the tip %s", e.Tip)
+}

@@ -1,0 +1,104 @@
+package web
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+type tokenKey struct{}
+
+// authenticate checks the bearer token and that its role allows the operation.
+func (s *Server) authenticate(ctx huma.Context, next func(huma.Context)) {
+	k, err := s.token(ctx.Header("Authorization"), needed(ctx.Operation()))
+	if err != nil {
+		p := s.problemOf(err)
+		ctx.SetHeader("Content-Type", "application/problem+json")
+		if p.Status == http.StatusUnauthorized {
+			ctx.SetHeader("WWW-Authenticate", `Bearer realm="tugline"`)
+		}
+		ctx.SetStatus(p.Status)
+		json.NewEncoder(ctx.BodyWriter()).Encode(p)
+		return
+	}
+	next(huma.WithValue(ctx, tokenKey{}, k))
+}
+
+// needed gives the role that an operation asks for.
+func needed(op *huma.Operation) fleet.Role {
+	if r, ok := op.Metadata["role"].(fleet.Role); ok {
+		return r
+	}
+	return fleet.RoleAdmin
+}
+
+// token finds the token of an Authorization header, by the hash of its secret.
+func (s *Server) token(header string, need fleet.Role) (*fleet.Token, error) {
+	secret, ok := strings.CutPrefix(header, "Bearer ")
+	if !ok || secret == "" {
+		return nil, wrong(fleet.Unauthorised, "this needs an operator token: send it as `Authorization: Bearer TOKEN`, or give the command line --token or TUGLINE_TOKEN")
+	}
+	v := s.cfg.Log.View()
+	k, ok := v.TokenByHash(hashSecret(secret))
+	if !ok || !state.TokenWorks(k, later(v.Meta().Time, now())) {
+		return nil, wrong(fleet.Unauthorised, "the hub does not know this token, or it was revoked or has expired; ask an admin for a new one (`tugline token create`)")
+	}
+	if k.Role.Rank() < need.Rank() {
+		return nil, wrong(fleet.Forbidden, "this needs the role %s; the token has %s", need, k.Role)
+	}
+	return k, nil
+}
+
+// guard protects a plain handler.
+func (s *Server) guard(need fleet.Role, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := s.token(r.Header.Get("Authorization"), need); err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// caller gives the token that made the request.
+func caller(ctx context.Context) *fleet.Token { return ctx.Value(tokenKey{}).(*fleet.Token) }
+
+// admin refuses a caller of a lesser role, for options that need more than their route.
+func admin(ctx context.Context, what string) error {
+	if k := caller(ctx); k.Role.Rank() < fleet.RoleAdmin.Rank() {
+		return wrong(fleet.Forbidden, "%s needs the role admin; the token has %s", what, k.Role)
+	}
+	return nil
+}
+
+// head makes the head of a command: who asks, and for a creation the key under
+// which it happens once.
+func head(ctx context.Context, route, key string, body any) (state.Head, error) {
+	h := state.Head{Actor: string(caller(ctx).ID)}
+	if key == "" {
+		return h, nil
+	}
+	if len(key) > 200 || strings.ContainsAny(key, "\x00\r\n") {
+		return h, wrong(fleet.BadRequest, "Idempotency-Key is %d bytes; at most 200 printable ones", len(key))
+	}
+	b, err := json.Marshal(body)
+	if err != nil {
+		return h, err
+	}
+	sum := sha256.Sum256(b)
+	h.Key, h.Route, h.Hash = key, route, fleet.Digest(hex.EncodeToString(sum[:]))
+	return h, nil
+}
+
+func hashSecret(s string) fleet.Digest {
+	sum := sha256.Sum256([]byte(s))
+	return fleet.Digest(hex.EncodeToString(sum[:]))
+}

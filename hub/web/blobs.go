@@ -1,0 +1,82 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tugline.dev/tugline/hub/blob"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+type uploadOut struct {
+	Offset int64 `header:"Tugline-Offset" doc:"bytes that are durable: what to send next"`
+	Status int
+}
+
+// blobRoutes let people put inputs, in parts that a broken connection does not lose.
+func (s *Server) blobRoutes() {
+	put := op(http.MethodPut, "/v1/blobs/{sha256}", "put-blob", "Upload one part of an input", fleet.RoleOperator)
+	put.MaxBodyBytes = maxPart
+	put.Description = "Send the parts in order, each at most 8 MiB; the answer is 202 until the blob is whole and its digest verified, then 201. HEAD tells where to go on. Needs the role operator."
+	huma.Register(s.api, put, wrap(s, func(ctx context.Context, in *struct {
+		Digest  string `path:"sha256"`
+		Size    int64  `query:"size" required:"true" minimum:"0" maximum:"2147483648" doc:"of the whole blob"`
+		Offset  int64  `query:"offset" minimum:"0"`
+		RawBody []byte `contentType:"application/octet-stream"`
+	}) (*uploadOut, error) {
+		return s.upload(ctx, fleet.Digest(in.Digest), in.Size, in.Offset, in.RawBody)
+	}))
+	huma.Register(s.api, op(http.MethodHead, "/v1/blobs/{sha256}", "head-blob", "How much of an input is stored", fleet.RoleOperator), wrap(s, func(ctx context.Context, in *struct {
+		Digest string `path:"sha256"`
+		Size   int64  `query:"size" minimum:"0" maximum:"2147483648"`
+	}) (*uploadOut, error) {
+		d := fleet.Digest(in.Digest)
+		if info, err := s.cfg.Blobs.Stat(d); err == nil {
+			return &uploadOut{Offset: info.Size, Status: http.StatusOK}, nil
+		} else if in.Size == 0 || !errors.Is(err, fleet.BlobMissing) {
+			return nil, err
+		}
+		_, off, err := s.cfg.Blobs.Upload(ctx, d, in.Size)
+		if err != nil {
+			return nil, err
+		}
+		return &uploadOut{Offset: off, Status: http.StatusAccepted}, nil
+	}))
+	huma.Register(s.api, op(http.MethodGet, "/v1/blobs/{sha256}", "get-blob", "A stored blob", fleet.RoleOperator), wrap(s, func(_ context.Context, in *struct {
+		Digest string `path:"sha256"`
+	}) (*huma.StreamResponse, error) {
+		return s.blob(fleet.Digest(in.Digest), "")
+	}))
+}
+
+func (s *Server) upload(ctx context.Context, d fleet.Digest, size, offset int64, part []byte) (*uploadOut, error) {
+	if !d.Valid() {
+		return nil, wrong(fleet.BadRequest, "%q is not a SHA-256 in lower-case hex", d)
+	}
+	if info, err := s.cfg.Blobs.Stat(d); err == nil {
+		return &uploadOut{Offset: info.Size, Status: http.StatusCreated}, nil
+	}
+	up, _, err := s.cfg.Blobs.Upload(ctx, d, size)
+	if err != nil {
+		return nil, err
+	}
+	end, err := up.WriteAt(ctx, part, offset)
+	var gap *blob.GapError
+	if errors.As(err, &gap) {
+		return nil, wrong(fleet.SpoolGap, "the part begins at %d and the hub wants byte %s next; ask with HEAD and go on there", offset, strconv.FormatInt(gap.Want, 10))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if end < size {
+		return &uploadOut{Offset: end, Status: http.StatusAccepted}, nil
+	}
+	if err := up.Commit(ctx); err != nil {
+		return nil, err
+	}
+	return &uploadOut{Offset: end, Status: http.StatusCreated}, nil
+}

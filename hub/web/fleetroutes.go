@@ -1,0 +1,242 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/oklog/ulid/v2"
+
+	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/shared/api"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+type runnerOut struct{ Body api.Runner }
+
+type runnerIn struct {
+	ID string `path:"id" doc:"a runner's id or name"`
+}
+
+// fleetRoutes serve runners, tickets, tokens, settings, status and audit.
+func (s *Server) fleetRoutes() {
+	huma.Register(s.api, op(http.MethodGet, "/v1/runners", "list-runners", "Runners and whether they are connected", fleet.RoleViewer), wrap(s, func(context.Context, *struct{}) (*struct{ Body api.Runners }, error) {
+		v, present := s.cfg.Log.View(), s.present()
+		out := api.Runners{Runners: []api.Runner{}}
+		for _, r := range v.Runners() {
+			out.Runners = append(out.Runners, showRunner(v, r, present[r.ID]))
+		}
+		return &struct{ Body api.Runners }{out}, nil
+	}))
+	huma.Register(s.api, op(http.MethodGet, "/v1/runners/{id}", "get-runner", "One runner", fleet.RoleViewer), wrap(s, func(_ context.Context, in *runnerIn) (*runnerOut, error) {
+		v := s.cfg.Log.View()
+		r, err := findRunner(v, in.ID)
+		if err != nil {
+			return nil, err
+		}
+		return &runnerOut{showRunner(v, r, s.present()[r.ID])}, nil
+	}))
+	yes, no, none := true, false, ""
+	for _, a := range []struct {
+		verb, summary string
+		role          fleet.Role
+		cmd           func(fleet.RunnerID) state.Command
+	}{
+		{"cordon", "Give the runner no new work", fleet.RoleOperator, func(id fleet.RunnerID) state.Command { return &state.FlagRunner{ID: id, Cordoned: &yes} }},
+		{"uncordon", "Give the runner work again", fleet.RoleOperator, func(id fleet.RunnerID) state.Command { return &state.FlagRunner{ID: id, Cordoned: &no} }},
+		{"trust", "Settle a conflict of identity: the next to connect is the runner", fleet.RoleAdmin, func(id fleet.RunnerID) state.Command { return &state.FlagRunner{ID: id, Conflict: &none} }},
+		{"revoke", "Refuse the runner's present key; it must enrol anew", fleet.RoleAdmin, func(id fleet.RunnerID) state.Command { return &state.RevokeRunner{ID: id} }},
+	} {
+		huma.Register(s.api, op(http.MethodPost, "/v1/runners/{id}/"+a.verb, a.verb+"-runner", a.summary, a.role), wrap(s, func(ctx context.Context, in *runnerIn) (*runnerOut, error) {
+			r, err := findRunner(s.cfg.Log.View(), in.ID)
+			if err != nil {
+				return nil, err
+			}
+			if err := s.do(ctx, a.cmd(r.ID)); err != nil {
+				return nil, err
+			}
+			v := s.cfg.Log.View()
+			r, _ = v.Runner(r.ID)
+			return &runnerOut{showRunner(v, r, s.present()[r.ID])}, nil
+		}))
+	}
+	remove := op(http.MethodDelete, "/v1/runners/{id}", "remove-runner", "End a runner's enrolment", fleet.RoleAdmin)
+	remove.DefaultStatus = http.StatusNoContent
+	huma.Register(s.api, remove, wrap(s, func(ctx context.Context, in *struct {
+		runnerIn
+		Abandon bool `query:"abandon_jobs" doc:"end its accepted jobs although their processes are unconfirmed"`
+	}) (*struct{}, error) {
+		r, err := findRunner(s.cfg.Log.View(), in.ID)
+		if err != nil {
+			return nil, err
+		}
+		return &struct{}{}, s.do(ctx, &state.RemoveRunner{ID: r.ID, AbandonJobs: in.Abandon})
+	}))
+	s.tokenRoutes()
+	s.nodeRoutes()
+}
+
+// do commits a command that is no creation.
+func (s *Server) do(ctx context.Context, cmd state.Command) error {
+	res, err := s.cfg.Log.ProposeAs(ctx, state.Head{Actor: string(caller(ctx).ID)}, cmd)
+	if err != nil {
+		return err
+	}
+	return refused(res)
+}
+
+func findRunner(v state.View, id string) (*fleet.Runner, error) {
+	if r, ok := v.FindRunner(id); ok {
+		return r, nil
+	}
+	return nil, wrong(fleet.NotFound, "there is no runner %q; `tugline runner list` shows the runners", id)
+}
+
+func showRunner(v state.View, r *fleet.Runner, p fleet.Presence) api.Runner {
+	out := api.Runner{
+		ID: r.ID, Name: r.Name, State: "offline", Slots: r.Facts.Slots, Cordoned: r.Cordoned, Conflict: r.Conflict,
+		Declining: p.Declining, Labels: r.Labels, Version: r.Facts.Version, OS: r.Facts.OS, Arch: r.Facts.Arch,
+		Permissions: r.Facts.Permissions, Harnesses: r.Facts.Harnesses, Alerts: r.Facts.Alerts, Transport: p.Transport,
+		EnrolledAt: r.EnrolledAt.UTC(), Jobs: []fleet.JobID{}, Used: v.Held(r.ID),
+	}
+	if out.Labels == nil {
+		out.Labels = map[string]string{}
+	}
+	if out.Harnesses == nil {
+		out.Harnesses = []fleet.HarnessInfo{}
+	}
+	if !p.LastBeat.IsZero() {
+		t := p.LastBeat.UTC()
+		out.LastBeat = &t
+	}
+	switch {
+	case r.Conflict != "":
+		out.State = "refused"
+	case p.Connected && p.Interval > 0 && now().Sub(p.LastBeat) > fleet.StaleHeartbeats*p.Interval:
+		out.State = "stale"
+	case p.Connected:
+		out.State, out.Slots = "online", p.Slots
+	}
+	for _, o := range v.OpenOf(r.ID) {
+		out.Jobs = append(out.Jobs, o.Job.ID)
+	}
+	return out
+}
+
+// tokenRoutes make and end credentials. A secret is in the answer to its creation
+// and nowhere else.
+func (s *Server) tokenRoutes() {
+	ticket := op(http.MethodPost, "/v1/tickets", "create-ticket", "Make a join ticket for runners", fleet.RoleAdmin)
+	ticket.DefaultStatus = http.StatusCreated
+	huma.Register(s.api, ticket, wrap(s, s.createTicket))
+	token := op(http.MethodPost, "/v1/tokens", "create-token", "Make an operator token", fleet.RoleAdmin)
+	token.DefaultStatus = http.StatusCreated
+	huma.Register(s.api, token, wrap(s, s.createToken))
+	huma.Register(s.api, op(http.MethodGet, "/v1/tokens", "list-tokens", "Operator tokens, without their secrets", fleet.RoleAdmin), wrap(s, func(context.Context, *struct{}) (*struct{ Body api.Tokens }, error) {
+		out := api.Tokens{Tokens: []api.Token{}}
+		for _, k := range s.cfg.Log.View().Tokens() {
+			out.Tokens = append(out.Tokens, showToken(k))
+		}
+		return &struct{ Body api.Tokens }{out}, nil
+	}))
+	revoke := op(http.MethodDelete, "/v1/tokens/{id}", "revoke-token", "End a token at once", fleet.RoleAdmin)
+	revoke.DefaultStatus = http.StatusNoContent
+	huma.Register(s.api, revoke, wrap(s, func(ctx context.Context, in *struct {
+		ID string `path:"id"`
+	}) (*struct{}, error) {
+		return &struct{}{}, s.do(ctx, &state.RevokeToken{ID: fleet.TokenID(in.ID)})
+	}))
+}
+
+func showToken(k *fleet.Token) api.Token {
+	return api.Token{ID: k.ID, Name: k.Name, Role: k.Role, CreatedAt: k.CreatedAt.UTC(), CreatedBy: k.CreatedBy, ExpiresAt: k.ExpiresAt, Revoked: k.Revoked}
+}
+
+func (s *Server) createTicket(ctx context.Context, in *struct {
+	Body *api.TicketRequest `required:"false"`
+}) (*struct{ Body api.Ticket }, error) {
+	b := api.TicketRequest{}
+	if in.Body != nil {
+		b = *in.Body
+	}
+	ttl := 15 * time.Minute
+	if b.TTL != "" {
+		d, err := time.ParseDuration(b.TTL)
+		if err != nil || d < time.Minute || d > 24*time.Hour {
+			return nil, wrong(fleet.BadRequest, "ttl %q is not a duration from 1m to 24h", b.TTL)
+		}
+		ttl = d
+	}
+	if b.Uses == 0 {
+		b.Uses = 1
+	}
+	if b.Uses < 1 || b.Uses > 1000 || b.For != "" && b.Uses != 1 {
+		return nil, wrong(fleet.BadRequest, "uses %d: 1 to 1000, and 1 for a ticket that re-enrols a runner", b.Uses)
+	}
+	if err := checkLabels(b.Labels); err != nil {
+		return nil, err
+	}
+	cmd := &state.CreateTicket{TTL: ttl, Uses: b.Uses, Labels: b.Labels}
+	if b.For != "" {
+		r, err := findRunner(s.cfg.Log.View(), b.For)
+		if err != nil {
+			return nil, err
+		}
+		cmd.For = r.ID
+	}
+	secret := newSecret("")
+	cmd.Hash = hashSecret(secret)
+	if err := s.do(ctx, cmd); err != nil {
+		return nil, err
+	}
+	until := now().Add(ttl).UTC()
+	text, command := s.cfg.Ticket(secret, until)
+	return &struct{ Body api.Ticket }{api.Ticket{Ticket: text, Command: command, ExpiresAt: until, Uses: b.Uses}}, nil
+}
+
+func checkLabels(m map[string]string) error {
+	if len(m) > 32 {
+		return wrong(fleet.TooLarge, "%d labels; at most 32", len(m))
+	}
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		if !word.MatchString(k) || len(m[k]) > 200 || strings.ContainsAny(m[k], "\x00\n\r") {
+			return wrong(fleet.BadRequest, "the label %q is not of the form k=v", k)
+		}
+	}
+	return nil
+}
+
+func (s *Server) createToken(ctx context.Context, in *struct{ Body api.TokenRequest }) (*struct{ Body api.Token }, error) {
+	b := in.Body
+	if b.Role.Rank() == 0 {
+		return nil, wrong(fleet.BadRequest, "role %q is none of viewer, operator, admin", b.Role)
+	}
+	if len(b.Name) > 100 || strings.ContainsAny(b.Name, "\x00\n\r") {
+		return nil, wrong(fleet.BadRequest, "the name is over 100 characters or has a line break")
+	}
+	cmd := &state.CreateToken{Token: fleet.Token{ID: fleet.TokenID("t-" + strings.ToLower(ulid.Make().String())), Name: b.Name, Role: b.Role}}
+	if b.TTL != "" {
+		d, err := time.ParseDuration(b.TTL)
+		if err != nil || d < time.Minute {
+			return nil, wrong(fleet.BadRequest, "ttl %q is not a duration of at least 1m, such as 720h", b.TTL)
+		}
+		cmd.TTL = d
+	}
+	secret := newSecret("tgl_")
+	cmd.Token.Hash = hashSecret(secret)
+	if err := s.do(ctx, cmd); err != nil {
+		return nil, err
+	}
+	k, ok := s.cfg.Log.View().Token(cmd.Token.ID)
+	if !ok {
+		return nil, fmt.Errorf("token %s is not there after its creation: %w", cmd.Token.ID, fleet.Internal)
+	}
+	out := showToken(k)
+	out.Secret = secret
+	return &struct{ Body api.Token }{out}, nil
+}

@@ -1,0 +1,298 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/oklog/ulid/v2"
+
+	"tugline.dev/tugline/hub/sched"
+	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/shared/api"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// now is the only clock of this package.
+func now() time.Time { return time.Now() }
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// op describes an operation.
+func op(method, path, id, summary string, role fleet.Role) huma.Operation {
+	o := huma.Operation{
+		OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: maxBody,
+		Metadata: map[string]any{"role": role}, Description: "Needs the role " + string(role) + ".",
+	}
+	if method == http.MethodPost {
+		o.DefaultStatus = http.StatusOK
+	}
+	return o
+}
+
+type jobOut struct{ Body api.Job }
+
+// keyed is the header of every POST that creates.
+type keyed struct {
+	Key string `header:"Idempotency-Key" doc:"the same key and body give the first result; another body is refused"`
+}
+
+func (s *Server) jobRoutes() {
+	submit := op(http.MethodPost, "/v1/jobs", "submit-job", "Queue a job", fleet.RoleOperator)
+	submit.DefaultStatus = http.StatusCreated
+	huma.Register(s.api, submit, wrap(s, func(ctx context.Context, in *struct {
+		keyed
+		Body api.Submit
+	}) (*jobOut, error) {
+		return s.submit(ctx, in.Key, in.Body)
+	}))
+
+	huma.Register(s.api, op(http.MethodGet, "/v1/jobs", "list-jobs", "Jobs, newest first", fleet.RoleViewer), wrap(s, s.list))
+
+	huma.Register(s.api, op(http.MethodGet, "/v1/jobs/{id}", "get-job", "One job with its history", fleet.RoleViewer), wrap(s, func(_ context.Context, in *struct {
+		ID string `path:"id" doc:"a job's id, or a prefix of it that fits no other"`
+	}) (*jobOut, error) {
+		v := s.cfg.Log.View()
+		j, err := find(v, in.ID)
+		if err != nil {
+			return nil, err
+		}
+		return &jobOut{s.show(v, j)}, nil
+	}))
+
+	huma.Register(s.api, op(http.MethodGet, "/v1/jobs/{id}/explain", "explain-job", "Why the job is not running", fleet.RoleViewer), wrap(s, s.explain))
+
+	act(s, "cancel", "Cancel a job", func(ctx context.Context, j *fleet.Job, b api.Cancel) (state.Command, error) {
+		if b.Abandon {
+			if err := admin(ctx, "to abandon a job"); err != nil {
+				return nil, err
+			}
+		}
+		return &state.CancelJob{Job: j.ID, Abandon: b.Abandon}, nil
+	})
+	act(s, "retry", "Queue an ended turn again", func(ctx context.Context, j *fleet.Job, b api.Retry) (state.Command, error) {
+		if b.Grant {
+			if err := admin(ctx, "to grant an attempt"); err != nil {
+				return nil, err
+			}
+		}
+		return &state.RetryJob{Job: j.ID, Grant: b.Grant}, nil
+	})
+	act(s, "accept", "Accept a job that needs review", func(_ context.Context, j *fleet.Job, b api.Settle) (state.Command, error) {
+		return &state.SettleJob{Job: j.ID, Accept: true, Reason: b.Reason}, nil
+	})
+	act(s, "reject", "Reject a job that needs review", func(_ context.Context, j *fleet.Job, b api.Settle) (state.Command, error) {
+		return &state.SettleJob{Job: j.ID, Reason: b.Reason}, nil
+	})
+	act(s, "pulled", "Say that the job's commits are elsewhere too, or may be lost", func(_ context.Context, j *fleet.Job, _ struct{}) (state.Command, error) {
+		return &state.MarkPulled{Job: j.ID}, nil
+	})
+	act(s, "follow-ups", "Add a prompt that goes on from the job", func(ctx context.Context, j *fleet.Job, b api.FollowUp) (state.Command, error) {
+		if err := checkPrompt(b.Prompt); err != nil {
+			return nil, err
+		}
+		d, err := s.keep(ctx, []byte(b.Prompt))
+		if err != nil {
+			return nil, err
+		}
+		return &state.FollowUp{Job: j.ID, Prompt: d, Model: b.Model, Fresh: b.Fresh, On: b.On}, nil
+	})
+}
+
+// wrap turns any error of a handler into a problem.
+func wrap[I, O any](s *Server, f func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
+	return func(ctx context.Context, in *I) (*O, error) {
+		out, err := f(ctx, in)
+		if err != nil {
+			return nil, s.problemOf(err)
+		}
+		return out, nil
+	}
+}
+
+// act registers a POST on a job that becomes one command.
+func act[B any](s *Server, verb, summary string, make func(context.Context, *fleet.Job, B) (state.Command, error)) {
+	path := "/v1/jobs/{id}/" + verb
+	huma.Register(s.api, op(http.MethodPost, path, verb+"-job", summary, fleet.RoleOperator), wrap(s, func(ctx context.Context, in *struct {
+		keyed
+		ID   string `path:"id"`
+		Body *B     `required:"false"`
+	}) (*jobOut, error) {
+		j, err := find(s.cfg.Log.View(), in.ID)
+		if err != nil {
+			return nil, err
+		}
+		var body B
+		if in.Body != nil {
+			body = *in.Body
+		}
+		cmd, err := make(ctx, j, body)
+		if err != nil {
+			return nil, err
+		}
+		h, err := head(ctx, "/v1/jobs/"+string(j.ID)+"/"+verb, in.Key, body)
+		if err != nil {
+			return nil, err
+		}
+		res, err := s.cfg.Log.ProposeAs(ctx, h, cmd)
+		if err != nil {
+			return nil, fmt.Errorf("%s job %s: %w", verb, j.ID, err)
+		}
+		if err := refused(res); err != nil {
+			return nil, err
+		}
+		v := s.cfg.Log.View()
+		if res.Job == nil {
+			res.Job, _ = v.Job(j.ID)
+		}
+		return &jobOut{s.show(v, res.Job)}, nil
+	}))
+}
+
+// find gives the job with an id or a prefix of it that fits no other.
+func find(v state.View, id string) (*fleet.Job, error) {
+	id = strings.ToLower(id)
+	if j, ok := v.Job(fleet.JobID(id)); ok {
+		return j, nil
+	}
+	if len(id) < 4 {
+		return nil, wrong(fleet.NotFound, "there is no job %q; `tugline job list` shows the jobs", id)
+	}
+	switch js := v.JobsByPrefix(id, 2); len(js) {
+	case 0:
+		return nil, wrong(fleet.NotFound, "there is no job %q; `tugline job list` shows the jobs", id)
+	case 1:
+		return js[0], nil
+	}
+	return nil, wrong(fleet.NotFound, "several jobs start with %q; give more of the id", id)
+}
+
+func (s *Server) submit(ctx context.Context, key string, in api.Submit) (*jobOut, error) {
+	spec, err := specOf(in, s.cfg.Log.View().Meta().Settings["default_harness"], s.eligible)
+	if err != nil {
+		return nil, err
+	}
+	h, err := head(ctx, "/v1/jobs", key, in)
+	if err != nil {
+		return nil, err
+	}
+	cmd := &state.SubmitJob{ID: fleet.JobID(strings.ToLower(ulid.Make().String())), Spec: spec}
+	if in.Prompt != "" {
+		if cmd.Prompt, err = s.keep(ctx, []byte(in.Prompt)); err != nil {
+			return nil, err
+		}
+	}
+	if argvBytes(in.Argv) > fleet.InlineArgv {
+		if cmd.Spec.ArgvBlob, err = s.keepArgv(ctx, in.Argv); err != nil {
+			return nil, err
+		}
+		cmd.Spec.Argv = nil
+	}
+	if spec.Repo != nil && spec.Repo.Bundle != "" {
+		if _, err := s.cfg.Blobs.Stat(spec.Repo.Bundle); err != nil {
+			return nil, wrong(fleet.BlobMissing, "the bundle %s has not been uploaded; put it to /v1/blobs first", spec.Repo.Bundle)
+		}
+	}
+	res, err := s.cfg.Log.ProposeAs(ctx, h, cmd)
+	if err != nil {
+		return nil, fmt.Errorf("submit job: %w", err)
+	}
+	if err := refused(res); err != nil {
+		return nil, err
+	}
+	v := s.cfg.Log.View()
+	if res.Job == nil {
+		return nil, wrong(fleet.NotFound, "job %s was created under this key and has been deleted since", res.ID)
+	}
+	s.metrics.submitted.Inc()
+	return &jobOut{s.show(v, res.Job)}, nil
+}
+
+type listIn struct {
+	State  string `query:"state" doc:"only jobs in this state"`
+	Active bool   `query:"active" doc:"only jobs that have not ended"`
+	Runner string `query:"runner" doc:"only jobs on this runner, by id or name"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50"`
+	Before string `query:"before" doc:"the next of the page before"`
+}
+
+func (s *Server) list(_ context.Context, in *listIn) (*struct{ Body api.Jobs }, error) {
+	if in.State != "" && !known(fleet.State(in.State)) {
+		return nil, wrong(fleet.BadRequest, "there is no state %q; the states are %s", in.State, stateList())
+	}
+	v := s.cfg.Log.View()
+	out := api.Jobs{Jobs: []api.Job{}}
+	n := 0
+	v.Jobs(fleet.JobID(in.Before), func(j *fleet.Job) bool {
+		if n++; len(out.Jobs) >= in.Limit || n > 20_000 {
+			return false
+		}
+		if in.State == "" || j.State == fleet.State(in.State) {
+			if (!in.Active || !j.State.Ended()) && (in.Runner == "" || onRunner(j, in.Runner)) {
+				sh := s.show(v, j)
+				sh.Turns = nil
+				out.Jobs = append(out.Jobs, sh)
+			}
+		}
+		out.Next = j.ID
+		return true
+	})
+	if len(out.Jobs) < in.Limit && n <= 20_000 {
+		out.Next = ""
+	}
+	return &struct{ Body api.Jobs }{out}, nil
+}
+
+func known(st fleet.State) bool {
+	for _, k := range fleet.States {
+		if k == st {
+			return true
+		}
+	}
+	return false
+}
+
+func stateList() string {
+	var b []string
+	for _, k := range fleet.States {
+		b = append(b, string(k))
+	}
+	return strings.Join(b, ", ")
+}
+
+func onRunner(j *fleet.Job, want string) bool {
+	a := j.Current()
+	return a != nil && (string(a.Runner) == want || a.RunnerName == want)
+}
+
+func (s *Server) explain(_ context.Context, in *struct {
+	ID string `path:"id"`
+}) (*struct{ Body api.Explanation }, error) {
+	v := s.cfg.Log.View()
+	j, err := find(v, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	e := sched.Explain(v, s.present(), j, now())
+	out := api.Explanation{Job: j.ID, State: j.State, Summary: e.Summary, Ahead: e.Ahead, Index: v.Meta().Index, At: now().UTC()}
+	for _, r := range e.Runners {
+		out.Runners = append(out.Runners, api.RunnerReason(r))
+	}
+	return &struct{ Body api.Explanation }{out}, nil
+}
+
+func (s *Server) present() map[fleet.RunnerID]fleet.Presence {
+	out := map[fleet.RunnerID]fleet.Presence{}
+	for _, p := range s.cfg.Presence() {
+		out[p.Runner] = p
+	}
+	return out
+}

@@ -1,0 +1,122 @@
+package web
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"net/http"
+	"slices"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/shared/api"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// settings that may be set, with what checks a value.
+var settings = map[string]func(string) error{
+	"default_harness": func(v string) error {
+		if v != "" && (!word.MatchString(v) || v == "exec") {
+			return wrong(fleet.BadRequest, "default_harness %q is not the name of an agent's harness", v)
+		}
+		return nil
+	},
+}
+
+// nodeRoutes serve what concerns the node and the cluster as a whole.
+func (s *Server) nodeRoutes() {
+	huma.Register(s.api, op(http.MethodGet, "/v1/status", "get-status", "The hub at a glance", fleet.RoleViewer), wrap(s, func(context.Context, *struct{}) (*struct{ Body api.Status }, error) {
+		st := s.cfg.Status()
+		v := s.cfg.Log.View()
+		m := v.Meta()
+		st.Cluster, st.Epoch, st.Index, st.StateTime, st.Settings = m.Cluster, m.Epoch, m.Index, m.Time.UTC(), m.Settings
+		if st.Settings == nil {
+			st.Settings = map[string]string{}
+		}
+		st.Version, st.Queued, st.Jobs = s.cfg.Version, v.Count("queued"), map[string]int{}
+		n := 0
+		v.Jobs("", func(j *fleet.Job) bool {
+			st.Jobs[string(j.State)]++
+			n++
+			return n < 10_000
+		})
+		present := s.present()
+		for _, r := range v.Runners() {
+			st.Runners++
+			if present[r.ID].Connected {
+				st.Online++
+			}
+		}
+		return &struct{ Body api.Status }{st}, nil
+	}))
+	set := op(http.MethodPut, "/v1/settings/{name}", "set-setting", "Change a setting", fleet.RoleAdmin)
+	set.DefaultStatus = http.StatusNoContent
+	huma.Register(s.api, set, wrap(s, func(ctx context.Context, in *struct {
+		Name string `path:"name" enum:"default_harness"`
+		Body struct {
+			Value string `json:"value" doc:"empty removes it"`
+		}
+	}) (*struct{}, error) {
+		check := settings[in.Name]
+		if check == nil {
+			return nil, wrong(fleet.NotFound, "there is no setting %q", in.Name)
+		}
+		if err := check(in.Body.Value); err != nil {
+			return nil, err
+		}
+		return &struct{}{}, s.do(ctx, &state.Set{Name: in.Name, Value: in.Body.Value})
+	}))
+	huma.Register(s.api, op(http.MethodGet, "/v1/audit", "list-audit", "Who did what, newest first", fleet.RoleAdmin), wrap(s, func(_ context.Context, in *struct {
+		Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
+		Before uint64 `query:"before" doc:"only records below this index"`
+	}) (*struct{ Body api.AuditRecords }, error) {
+		out := api.AuditRecords{Records: []api.AuditRecord{}}
+		for _, a := range s.cfg.Log.View().Audit(in.Before, in.Limit) {
+			out.Records = append(out.Records, api.AuditRecord{Index: a.Index, At: a.At.UTC(), Actor: a.Actor, Command: a.Command, Subject: a.Subject, Detail: a.Detail})
+		}
+		return &struct{ Body api.AuditRecords }{out}, nil
+	}))
+	huma.Register(s.api, op(http.MethodGet, "/v1/repos/tips", "list-tips", "Commits of a repository that a runner has", fleet.RoleOperator), wrap(s, func(_ context.Context, in *struct {
+		Key    string `query:"key" required:"true" doc:"the repository's root commit"`
+		Runner string `query:"runner" required:"true" doc:"the only runner the job may go to"`
+	}) (*struct{ Body api.Tips }, error) {
+		v := s.cfg.Log.View()
+		r, err := findRunner(v, in.Runner)
+		if err != nil {
+			return nil, err
+		}
+		return &struct{ Body api.Tips }{api.Tips{Tips: tips(v, in.Key, r.ID)}}, nil
+	}))
+}
+
+// tips lists commits that a runner's cache of a handed-over repository has: the
+// bases that it has accepted work on. At most 32, the newest first.
+func tips(v state.View, key string, r fleet.RunnerID) []string {
+	out := []string{}
+	n := 0
+	v.Jobs("", func(j *fleet.Job) bool {
+		if n++; n > 10_000 || len(out) >= 32 {
+			return false
+		}
+		if j.Spec.Repo == nil || j.Spec.Repo.CacheKey != key {
+			return true
+		}
+		for _, tu := range j.Turns {
+			for _, a := range tu.Attempts {
+				if a.Runner == r && a.AcceptedAt != nil && a.BaseCommit != "" && !slices.Contains(out, a.BaseCommit) {
+					out = append(out, a.BaseCommit)
+				}
+			}
+		}
+		return true
+	})
+	return out
+}
+
+// newSecret makes 256 random bits behind a mark.
+func newSecret(mark string) string {
+	b := make([]byte, 32)
+	rand.Read(b)
+	return mark + base64.RawURLEncoding.EncodeToString(b)
+}

@@ -1,0 +1,81 @@
+package web
+
+import (
+	"tugline.dev/tugline/hub/sched"
+	"tugline.dev/tugline/hub/spool"
+	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/shared/api"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// show gives a job as the interface shows it.
+func (s *Server) show(v state.View, j *fleet.Job) api.Job {
+	tu := j.Turn()
+	out := api.Job{
+		ID: j.ID, Kind: j.Spec.Kind, State: j.State, Reason: j.Reason, CreatedAt: j.CreatedAt.UTC(), Turn: tu.N,
+		Harness: j.Spec.Harness, Model: tu.Model, Permissions: j.Spec.Permissions, Verdict: tu.Verdict,
+		FollowUps: len(j.FollowUps), Paused: j.Paused, Spec: j.Spec, Turns: j.Turns,
+		CancelAt: j.CancelRequestedAt, Actor: j.Actor, Revision: j.Revision, FinishedAt: tu.EndedAt,
+	}
+	if out.Model == "" {
+		out.Model = j.Spec.Model
+	}
+	if r := j.Spec.Repo; r != nil {
+		out.Repo, out.BaseCommit, out.Branch = r.URL, r.BaseCommit, branchOf(j)
+		if out.Repo == "" {
+			out.Repo = "bundle:" + r.CacheKey
+		}
+	}
+	if j.State == fleet.Queued {
+		out.Why = sched.Explain(v, s.present(), j, now()).Summary
+	}
+	a := latest(tu)
+	if a == nil {
+		return out
+	}
+	out.Runner, out.RunnerID, out.Attempt, out.Fence = a.RunnerName, a.Runner, a.N, a.Fence.String()
+	out.StartedAt, out.ReportedModel, out.SessionID, out.Notes = a.StartedAt, a.Model, a.SessionID, a.Notes
+	out.FailureClass, out.ResetAt, out.Evidence, out.Log = a.Failure, a.ResetAt, a.Evidence, a.Log
+	if a.Permissions != "" {
+		out.Permissions = a.Permissions
+	}
+	if a.BaseCommit != "" {
+		out.BaseCommit = a.BaseCommit
+	}
+	if e := a.Evidence; e != nil {
+		out.HeadCommit = e.Tip
+		if e.Branch != "" {
+			out.Branch = e.Branch
+		}
+	}
+	if a.Exit != nil {
+		out.Exit, out.ExitCode = a.Exit, &a.Exit.Code
+	}
+	if a.Usage != nil {
+		out.Usage = api.Usage{Input: a.Usage.InputTokens, Output: a.Usage.OutputTokens}
+	}
+	if !a.Log.Sealed {
+		out.Log.Durable, _ = s.cfg.Spool.Size(spool.Key{Job: j.ID, Fence: a.Fence, Name: spool.Output})
+		out.Log.Bytes = max(out.Log.Bytes, out.Log.Durable)
+	}
+	return out
+}
+
+// latest gives the attempt that a person means by "the" attempt of a turn: the one
+// with the authority, else the newest.
+func latest(tu *fleet.Turn) *fleet.Attempt {
+	if tu.Current > 0 && tu.Current <= len(tu.Attempts) {
+		return tu.Attempts[tu.Current-1]
+	}
+	if n := len(tu.Attempts); n > 0 {
+		return tu.Attempts[n-1]
+	}
+	return nil
+}
+
+func branchOf(j *fleet.Job) string {
+	if j.Spec.Repo.Branch != "" {
+		return j.Spec.Repo.Branch
+	}
+	return "tugline/" + string(j.ID)
+}

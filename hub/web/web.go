@@ -1,0 +1,155 @@
+// Package web is the hub's interface for people and scripts: REST and server-sent
+// events under /v1, the OpenAPI document generated from the types that serve it,
+// health, readiness and metrics.
+//
+// It guarantees that a request is authenticated, bounded and checked whole before
+// anything is stored; that a creation with an Idempotency-Key happens once; that
+// what it answers with a 2xx is committed; and that every refusal is a problem
+// document with a stable code. It leaves to others what a command does and which
+// runner gets what.
+package web
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"tugline.dev/tugline/hub/blob"
+	"tugline.dev/tugline/hub/spool"
+	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/shared/api"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// Log is how the interface reads and changes the replicated state.
+type Log interface {
+	// ProposeAs commits a command in the name of an actor. A refusal is a result
+	// with a code; an error wraps fleet.Unavailable or fleet.OutcomeUnknown.
+	ProposeAs(ctx context.Context, h state.Head, cmd state.Command) (state.Result, error)
+	View() state.View
+}
+
+// Feed gives the committed changes after an index, in order.
+type Feed interface {
+	// Subscribe fails when changes after the index are no longer held.
+	Subscribe(after uint64) (Subscription, error)
+}
+
+// Subscription is one reader of the feed. Next fails when the reader fell behind.
+type Subscription interface {
+	Next(ctx context.Context) (index uint64, last bool, change state.Change, err error)
+	Close()
+}
+
+// Config is what the interface is made of. All but Runners, Proxies and Logger is
+// required.
+type Config struct {
+	Log      Log
+	Feed     Feed
+	Spool    *spool.Store
+	Blobs    *blob.Store
+	Presence func() []fleet.Presence
+	Status   func() api.Status // what the node knows beyond the state
+	Ready    func() error      // nil when the node can serve writes
+	// Ticket writes a join ticket around a secret; the command is what to paste.
+	Ticket func(secret string, expires time.Time) (ticket, command string)
+	// Runners serves the paths that belong to runners.
+	Runners http.Handler
+	Proxies []netip.Prefix // may set X-Forwarded-For
+	Version string
+	Logger  *slog.Logger
+}
+
+// Server is the interface of one node.
+type Server struct {
+	cfg     Config
+	log     *slog.Logger
+	mux     *http.ServeMux
+	api     huma.API
+	live    *live
+	metrics *metrics
+	streams gate // one token an open event stream
+	life    context.Context
+	end     context.CancelFunc
+}
+
+// Bounds of requests.
+const (
+	maxBody    = 1 << 20 // bytes of a JSON body
+	maxPart    = 8 << 20 // bytes of one part of an upload
+	maxUpload  = 2 << 30 // bytes of a blob
+	maxStreams = 512     // open event streams of a node
+)
+
+// New makes the interface. It starts nothing.
+func New(c Config) *Server {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{cfg: c, log: c.Logger, mux: http.NewServeMux(), live: newLive(), metrics: newMetrics(c), streams: make(gate, maxStreams)}
+	s.life, s.end = context.WithCancel(context.Background())
+	hc := huma.DefaultConfig("Tugline hub", c.Version)
+	hc.OpenAPIPath, hc.DocsPath, hc.SchemasPath = "/openapi", "", ""
+	hc.CreateHooks = nil
+	hc.Info.Description = "Jobs, runners and their records. Every error is an RFC 9457 problem document with a stable code."
+	hc.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		"token": {Type: "http", Scheme: "bearer", Description: "an operator token"},
+	}
+	hc.Security = []map[string][]string{{"token": {}}}
+	s.api = humago.New(s.mux, hc)
+	s.api.UseMiddleware(s.authenticate)
+	s.jobRoutes()
+	s.logRoutes()
+	s.blobRoutes()
+	s.fleetRoutes()
+	s.eventRoutes()
+	s.plainRoutes()
+	return s
+}
+
+// Handler serves everything, the runners' paths included.
+func (s *Server) Handler() http.Handler { return s.protect(s.mux) }
+
+// Close ends every open stream.
+func (s *Server) Close() { s.end() }
+
+// Live hands partial events to those who watch the job now.
+func (s *Server) Live(job fleet.JobID, events []fleet.Event) { s.live.publish(job, events) }
+
+// OpenAPI gives the generated document as JSON.
+func (s *Server) OpenAPI() ([]byte, error) { return s.api.OpenAPI().MarshalJSON() }
+
+// plainRoutes are those outside the document: health, readiness, metrics.
+func (s *Server) plainRoutes() {
+	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ok\n")) })
+	s.mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := s.cfg.Ready(); err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		w.Write([]byte("ready\n"))
+	})
+	s.mux.Handle("GET /metrics", s.guard(fleet.RoleViewer, s.metrics.handler()))
+	if s.cfg.Runners != nil {
+		for _, p := range []string{"POST /v1/enrol", "/v1/runners/{id}/link", "/v1/runners/{id}/exchange", "/v1/runners/{id}/blobs/{sha256}"} {
+			s.mux.Handle(p, s.cfg.Runners)
+		}
+	}
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.fail(w, r, wrong(fleet.NotFound, "there is nothing at %s; the interface is described at /openapi.json", r.URL.Path))
+	})
+}
+
+// protect bounds every request and sets what every answer carries.
+func (s *Server) protect(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Cache-Control", "no-store")
+		next.ServeHTTP(w, r)
+	})
+}
