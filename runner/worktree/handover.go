@@ -149,6 +149,9 @@ func isGone(err error) bool {
 // withDirty makes a commit of the working tree on top of head, with index and new objects in tmp. The git that it gives
 // sees those objects too.
 func withDirty(ctx context.Context, g git, top, tmp, head string) (git, string, []string, error) {
+	if bare, err := g.line(ctx, top, "rev-parse", "--is-bare-repository"); err != nil || bare == "true" {
+		return g, head, nil, err
+	}
 	gitDir, err1 := g.line(ctx, top, "rev-parse", "--absolute-git-dir")
 	at, err2 := g.commit(ctx, top, "HEAD")
 	if err := errors.Join(err1, err2); err != nil {

@@ -207,20 +207,24 @@ func (s *Store) addWorktree(ctx context.Context, c *cache, rec *record, start st
 	if err := os.MkdirAll(filepath.Dir(rec.Path), 0o700); err != nil {
 		return fmt.Errorf("make worktree: %w", err)
 	}
-	args := []string{"worktree", "add", "--no-track", "--no-checkout", "-B", rec.Branch, "--", rec.Path, start}
+	args := []string{"worktree", "add", "--lock", "--no-track", "--no-checkout", "-B", rec.Branch, "--", rec.Path, start}
 	if start == "" {
 		empty, err := c.emptyCommit(ctx, s.signer(ctx))
 		if err != nil {
 			return err
 		}
-		args = []string{"worktree", "add", "--detach", "--no-checkout", "--", rec.Path, empty}
+		args = []string{"worktree", "add", "--lock", "--detach", "--no-checkout", "--", rec.Path, empty}
 	}
 	add := func() error {
 		_, err := c.git.run(ctx, call{dir: c.path, args: args})
 		return err
 	}
+	// What an interrupted add or a deleted tree left registered would be in the way.
+	if err := unregister(c.path, rec.Path); err != nil {
+		return err
+	}
 	if err := s.patiently(ctx, c.hold, c.path, add); err != nil {
-		// What an interrupted add or a deleted tree left registered is in the way.
+		// So would what an agent registered itself; ours are locked and stay.
 		if _, pruneErr := c.git.line(ctx, c.path, "worktree", "prune"); pruneErr != nil {
 			return err
 		}
@@ -276,6 +280,26 @@ func (c *cache) emptyCommit(ctx context.Context, id Identity) (string, error) {
 // emptyTree makes sure that the tree without entries exists and gives its name.
 func (g git) emptyTree(ctx context.Context, dir string) (string, error) {
 	return g.line(ctx, dir, "hash-object", "-w", "-t", "tree", "/dev/null")
+}
+
+// unregister makes a cache forget the worktree at a path. Unlike git's own prune it touches no other, not even one whose
+// link an agent has just taken away.
+func unregister(common, path string) error {
+	entries, err := os.ReadDir(filepath.Join(common, "worktrees"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forget worktree: %w", err)
+	}
+	for _, e := range entries {
+		admin := filepath.Join(common, "worktrees", e.Name())
+		link, err := os.ReadFile(filepath.Join(admin, "gitdir"))
+		if err != nil || strings.TrimSuffix(string(link), "\n") != filepath.Join(path, ".git") {
+			continue
+		}
+		if err := os.RemoveAll(admin); err != nil {
+			return fmt.Errorf("forget worktree: %w", err)
+		}
+	}
+	return nil
 }
 
 // adminDir reads which git directory belongs to a worktree that was just made.

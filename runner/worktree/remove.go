@@ -59,10 +59,8 @@ func (s *Store) remove(ctx context.Context, rec *record) (Removal, error) {
 	if err := s.discard(rec); err != nil {
 		return Removal{}, err
 	}
-	if isDir(s.workspace(rec).common) {
-		if _, err := s.git.in(s.workspace(rec).common).line(ctx, s.dir, "worktree", "prune"); err != nil {
-			return Removal{}, err
-		}
+	if err := unregister(s.workspace(rec).common, rec.Path); err != nil {
+		return Removal{}, err
 	}
 	rec.State = stateRemoved
 	return Removal{Removed: true, Bytes: size}, s.save(rec)

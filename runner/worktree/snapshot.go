@@ -70,13 +70,8 @@ func (w workspace) startIndex(ctx context.Context, g git, snap *snapshot) error 
 	err := copyFile(filepath.Join(w.gitDir, "index"), snap.Index)
 	if err == nil {
 		var entries []string
-		if entries, err = g.list(ctx, w.top, "ls-files", "-z", "--unmerged"); err == nil {
-			for _, e := range entries {
-				if _, path, ok := strings.Cut(e, "\t"); ok && !slices.Contains(snap.Conflicted, path) {
-					snap.Conflicted = append(snap.Conflicted, path)
-				}
-			}
-			return w.unhide(ctx, g)
+		if entries, err = g.list(ctx, w.top, "ls-files", "-z", "-v", "--stage"); err == nil {
+			return w.unhide(ctx, g, entries, snap)
 		}
 		snap.Notes = append(snap.Notes, "the index was damaged and is built anew")
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -100,22 +95,23 @@ func (w workspace) startIndex(ctx context.Context, g git, snap *snapshot) error 
 	return err
 }
 
-// unhide clears the marks by which git would pass over changes of a file that is there.
-func (w workspace) unhide(ctx context.Context, g git) error {
-	out, err := g.list(ctx, w.top, "ls-files", "-z", "-v")
-	if err != nil {
-		return err
-	}
+// unhide notes conflicts, and clears the marks by which git would pass over changes of a file that is there. An entry
+// reads "TAG MODE SHA STAGE TAB PATH".
+func (w workspace) unhide(ctx context.Context, g git, entries []string, snap *snapshot) error {
 	var assumed, skipped strings.Builder
-	for _, e := range out {
-		tag, path, ok := strings.Cut(e, " ")
-		if !ok {
+	for _, e := range entries {
+		meta, path, ok := strings.Cut(e, "\t")
+		if !ok || len(meta) < 2 {
 			continue
 		}
-		if tag == strings.ToLower(tag) && tag != "?" {
+		if !strings.HasSuffix(meta, " 0") && (len(snap.Conflicted) == 0 || snap.Conflicted[len(snap.Conflicted)-1] != path) {
+			snap.Conflicted = append(snap.Conflicted, path)
+		}
+		tag := meta[0]
+		if tag >= 'a' && tag <= 'z' {
 			assumed.WriteString(path + "\x00")
 		}
-		if strings.EqualFold(tag, "s") && exists(filepath.Join(w.top, path)) {
+		if (tag == 'S' || tag == 's') && exists(filepath.Join(w.top, path)) {
 			skipped.WriteString(path + "\x00")
 		}
 	}

@@ -136,6 +136,11 @@ func (w workspace) repair() error {
 	if err := os.MkdirAll(w.gitDir, 0o700); err != nil {
 		return err
 	}
+	if lock := filepath.Join(w.gitDir, "locked"); !exists(lock) {
+		if err := os.WriteFile(lock, nil, 0o600); err != nil {
+			return err
+		}
+	}
 	for name, want := range map[string]string{
 		filepath.Join(w.gitDir, "commondir"): "../..\n",
 		filepath.Join(w.gitDir, "gitdir"):    filepath.Join(w.top, ".git") + "\n",
