@@ -2,16 +2,13 @@ package hub
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
 
 	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/hub/web"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -33,7 +30,7 @@ func (l *term) found(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cmd := &state.CreateToken{Token: fleet.Token{ID: fleet.TokenID(newID("t-")), Name: "bootstrap", Role: fleet.RoleAdmin, Hash: hashSecret(secret)}}
+	cmd := &state.CreateToken{Token: fleet.Token{ID: fleet.TokenID(newID("t-")), Name: "bootstrap", Role: fleet.RoleAdmin, Hash: web.HashSecret(secret)}}
 	if _, ok := l.propose(ctx, cmd); !ok {
 		return fmt.Errorf("record the operator token: %w", fleet.Unavailable)
 	}
@@ -49,19 +46,6 @@ func (h *Hub) bootstrapToken() (string, error) {
 	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("read %s: %w", path, err)
 	}
-	secret := NewSecret()
+	secret := web.NewSecret("tgl_")
 	return secret, writeFile(path, []byte(secret+"\n"), 0o600)
-}
-
-// NewSecret makes the secret of a token: 256 random bits behind a mark that
-// scanners for leaked secrets can look for.
-func NewSecret() string {
-	b := make([]byte, 32)
-	rand.Read(b)
-	return "tgl_" + base64.RawURLEncoding.EncodeToString(b)
-}
-
-func hashSecret(s string) fleet.Digest {
-	sum := sha256.Sum256([]byte(s))
-	return fleet.Digest(hex.EncodeToString(sum[:]))
 }

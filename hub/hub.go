@@ -64,32 +64,37 @@ type Hub struct {
 
 // New opens a node's data and its listener. It serves nothing until Run. An error
 // leaves nothing open.
-func New(cfg Config) (h *Hub, err error) {
+func New(cfg Config) (*Hub, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	h = &Hub{cfg: cfg, log: cfg.Logger, pokes: make(chan struct{}, 1), ready: make(chan struct{}), started: time.Now()}
-	defer func() {
-		if err != nil {
-			h.close()
-		}
-	}()
-	if h.lock, err = lockDir(cfg.Dir); err != nil {
+	h := &Hub{cfg: cfg, log: cfg.Logger, pokes: make(chan struct{}, 1), ready: make(chan struct{}), started: time.Now()}
+	if err := h.open(); err != nil {
+		h.close()
 		return nil, err
+	}
+	return h, nil
+}
+
+// open opens the node's data in order.
+func (h *Hub) open() (err error) {
+	cfg := h.cfg
+	if h.lock, err = lockDir(cfg.Dir); err != nil {
+		return err
 	}
 	_, missing := os.Stat(filepath.Join(cfg.Dir, "raft"))
 	fresh := errors.Is(missing, os.ErrNotExist)
 	if h.id, err = loadIdentity(cfg.Dir, cfg.Bootstrap); err != nil {
-		return nil, err
+		return err
 	}
 	if h.secrets, err = loadSecrets(cfg.Dir, h.id.Cluster, fresh); err != nil {
-		return nil, err
+		return err
 	}
 	if h.spool, err = spool.Open(spool.Config{Dir: filepath.Join(cfg.Dir, "spool"), Logger: h.log}); err != nil {
-		return nil, err
+		return err
 	}
 	if h.blobs, err = blob.Open(blob.Config{Dir: filepath.Join(cfg.Dir, "blobs"), Logger: h.log}); err != nil {
-		return nil, err
+		return err
 	}
 	m := machine{state: state.New(), feed: consensus.NewFeed(8192)}
 	h.feed = m.feed
@@ -97,17 +102,17 @@ func New(cfg Config) (h *Hub, err error) {
 		Dir: filepath.Join(cfg.Dir, "raft"), NodeID: h.id.Node, Bootstrap: true, FSM: m, Logger: h.log,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	h.entries = &log{node: h.node, state: m.state}
 	if err := h.listen(); err != nil {
-		return nil, err
+		return err
 	}
 	if h.sessions, err = h.newSessions(); err != nil {
-		return nil, err
+		return err
 	}
-	h.web, err = h.newWeb()
-	return h, err
+	h.web = h.newWeb()
+	return nil
 }
 
 // listen opens the one TCP port and learns the node's URL.
@@ -320,9 +325,6 @@ func (h *Hub) close() {
 	}
 	if h.feed != nil {
 		h.feed.Close()
-	}
-	if h.blobs != nil {
-		h.blobs.Close()
 	}
 	if h.spool != nil {
 		h.spool.Close()

@@ -84,7 +84,7 @@ func (l *term) forget(v state.View, id fleet.JobID) (freed int64) {
 		return 0
 	}
 	for _, s := range h.spool.Streams(id) {
-		freed += s.Bytes
+		freed += s.Size
 	}
 	if err := h.spool.Delete(id); err != nil {
 		h.log.Warn("delete output failed", "job", id, "err", err)

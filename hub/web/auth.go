@@ -47,7 +47,7 @@ func (s *Server) token(header string, need fleet.Role) (*fleet.Token, error) {
 		return nil, wrong(fleet.Unauthorised, "this needs an operator token: send it as `Authorization: Bearer TOKEN`, or give the command line --token or TUGLINE_TOKEN")
 	}
 	v := s.cfg.Log.View()
-	k, ok := v.TokenByHash(hashSecret(secret))
+	k, ok := v.TokenByHash(HashSecret(secret))
 	if !ok || !state.TokenWorks(k, later(v.Meta().Time, now())) {
 		return nil, wrong(fleet.Unauthorised, "the hub does not know this token, or it was revoked or has expired; ask an admin for a new one (`tugline token create`)")
 	}
@@ -98,7 +98,8 @@ func head(ctx context.Context, route, key string, body any) (state.Head, error) 
 	return h, nil
 }
 
-func hashSecret(s string) fleet.Digest {
+// HashSecret is what the state remembers of a credential.
+func HashSecret(s string) fleet.Digest {
 	sum := sha256.Sum256([]byte(s))
 	return fleet.Digest(hex.EncodeToString(sum[:]))
 }

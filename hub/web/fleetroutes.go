@@ -19,7 +19,7 @@ import (
 
 type runnerOut struct{ Body api.Runner }
 
-type runnerIn struct {
+type RunnerIn struct {
 	ID string `path:"id" doc:"a runner's id or name"`
 }
 
@@ -33,7 +33,7 @@ func (s *Server) fleetRoutes() {
 		}
 		return &struct{ Body api.Runners }{out}, nil
 	}))
-	huma.Register(s.api, op(http.MethodGet, "/v1/runners/{id}", "get-runner", "One runner", fleet.RoleViewer), wrap(s, func(_ context.Context, in *runnerIn) (*runnerOut, error) {
+	huma.Register(s.api, op(http.MethodGet, "/v1/runners/{id}", "get-runner", "One runner", fleet.RoleViewer), wrap(s, func(_ context.Context, in *RunnerIn) (*runnerOut, error) {
 		v := s.cfg.Log.View()
 		r, err := findRunner(v, in.ID)
 		if err != nil {
@@ -52,7 +52,7 @@ func (s *Server) fleetRoutes() {
 		{"trust", "Settle a conflict of identity: the next to connect is the runner", fleet.RoleAdmin, func(id fleet.RunnerID) state.Command { return &state.FlagRunner{ID: id, Conflict: &none} }},
 		{"revoke", "Refuse the runner's present key; it must enrol anew", fleet.RoleAdmin, func(id fleet.RunnerID) state.Command { return &state.RevokeRunner{ID: id} }},
 	} {
-		huma.Register(s.api, op(http.MethodPost, "/v1/runners/{id}/"+a.verb, a.verb+"-runner", a.summary, a.role), wrap(s, func(ctx context.Context, in *runnerIn) (*runnerOut, error) {
+		huma.Register(s.api, op(http.MethodPost, "/v1/runners/{id}/"+a.verb, a.verb+"-runner", a.summary, a.role), wrap(s, func(ctx context.Context, in *RunnerIn) (*runnerOut, error) {
 			r, err := findRunner(s.cfg.Log.View(), in.ID)
 			if err != nil {
 				return nil, err
@@ -68,7 +68,7 @@ func (s *Server) fleetRoutes() {
 	remove := op(http.MethodDelete, "/v1/runners/{id}", "remove-runner", "End a runner's enrolment", fleet.RoleAdmin)
 	remove.DefaultStatus = http.StatusNoContent
 	huma.Register(s.api, remove, wrap(s, func(ctx context.Context, in *struct {
-		runnerIn
+		RunnerIn
 		Abandon bool `query:"abandon_jobs" doc:"end its accepted jobs although their processes are unconfirmed"`
 	}) (*struct{}, error) {
 		r, err := findRunner(s.cfg.Log.View(), in.ID)
@@ -189,8 +189,8 @@ func (s *Server) createTicket(ctx context.Context, in *struct {
 		}
 		cmd.For = r.ID
 	}
-	secret := newSecret("")
-	cmd.Hash = hashSecret(secret)
+	secret := NewSecret("")
+	cmd.Hash = HashSecret(secret)
 	if err := s.do(ctx, cmd); err != nil {
 		return nil, err
 	}
@@ -227,8 +227,8 @@ func (s *Server) createToken(ctx context.Context, in *struct{ Body api.TokenRequ
 		}
 		cmd.TTL = d
 	}
-	secret := newSecret("tgl_")
-	cmd.Token.Hash = hashSecret(secret)
+	secret := NewSecret("tgl_")
+	cmd.Token.Hash = HashSecret(secret)
 	if err := s.do(ctx, cmd); err != nil {
 		return nil, err
 	}

@@ -40,8 +40,8 @@ func op(method, path, id, summary string, role fleet.Role) huma.Operation {
 
 type jobOut struct{ Body api.Job }
 
-// keyed is the header of every POST that creates.
-type keyed struct {
+// Keyed is the header of every POST that creates; exported so that the library sees it.
+type Keyed struct {
 	Key string `header:"Idempotency-Key" doc:"the same key and body give the first result; another body is refused"`
 }
 
@@ -49,7 +49,7 @@ func (s *Server) jobRoutes() {
 	submit := op(http.MethodPost, "/v1/jobs", "submit-job", "Queue a job", fleet.RoleOperator)
 	submit.DefaultStatus = http.StatusCreated
 	huma.Register(s.api, submit, wrap(s, func(ctx context.Context, in *struct {
-		keyed
+		Keyed
 		Body api.Submit
 	}) (*jobOut, error) {
 		return s.submit(ctx, in.Key, in.Body)
@@ -122,7 +122,7 @@ func wrap[I, O any](s *Server, f func(context.Context, *I) (*O, error)) func(con
 func act[B any](s *Server, verb, summary string, make func(context.Context, *fleet.Job, B) (state.Command, error)) {
 	path := "/v1/jobs/{id}/" + verb
 	huma.Register(s.api, op(http.MethodPost, path, verb+"-job", summary, fleet.RoleOperator), wrap(s, func(ctx context.Context, in *struct {
-		keyed
+		Keyed
 		ID   string `path:"id"`
 		Body *B     `required:"false"`
 	}) (*jobOut, error) {

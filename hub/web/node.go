@@ -114,8 +114,9 @@ func tips(v state.View, key string, r fleet.RunnerID) []string {
 	return out
 }
 
-// newSecret makes 256 random bits behind a mark.
-func newSecret(mark string) string {
+// NewSecret makes a credential: 256 random bits behind a mark that scanners for
+// leaked secrets can look for.
+func NewSecret(mark string) string {
 	b := make([]byte, 32)
 	rand.Read(b)
 	return mark + base64.RawURLEncoding.EncodeToString(b)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -30,12 +31,14 @@ var statuses = map[fleet.Code]int{
 // problem is an RFC 9457 document that is also an error.
 type problem struct{ api.Problem }
 
-func (p *problem) Error() string                       { return p.Detail }
-func (p *problem) GetStatus() int                      { return p.Status }
-func (p *problem) ContentType(string) string           { return "application/problem+json" }
-func (p *problem) MarshalJSON() ([]byte, error)        { return json.Marshal(p.Problem) }
-func (p *problem) Unwrap() error                       { return p.Code }
-func (p *problem) Schema(r huma.Registry) *huma.Schema { return nil }
+func (p *problem) Error() string                { return p.Detail }
+func (p *problem) GetStatus() int               { return p.Status }
+func (p *problem) ContentType(string) string    { return "application/problem+json" }
+func (p *problem) MarshalJSON() ([]byte, error) { return json.Marshal(p.Problem) }
+func (p *problem) Unwrap() error                { return p.Code }
+func (p *problem) Schema(r huma.Registry) *huma.Schema {
+	return r.Schema(reflect.TypeFor[api.Problem](), true, "Problem")
+}
 
 // wrong makes a refusal: what happened, to what, and what to do next.
 func wrong(code fleet.Code, format string, args ...any) *problem {

@@ -14,6 +14,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"reflect"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -97,6 +99,7 @@ func New(c Config) *Server {
 	hc.OpenAPIPath, hc.DocsPath, hc.SchemasPath = "/openapi", "", ""
 	hc.CreateHooks = nil
 	hc.Info.Description = "Jobs, runners and their records. Every error is an RFC 9457 problem document with a stable code."
+	hc.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", schemaName)
 	hc.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"token": {Type: "http", Scheme: "bearer", Description: "an operator token"},
 	}
@@ -123,6 +126,22 @@ func (s *Server) Live(job fleet.JobID, events []fleet.Event) { s.live.publish(jo
 
 // OpenAPI gives the generated document as JSON.
 func (s *Server) OpenAPI() ([]byte, error) { return s.api.OpenAPI().MarshalJSON() }
+
+// schemaName names a type in the document. The recorded form of a thing gives way
+// to the one that the interface shows.
+func schemaName(t reflect.Type, hint string) string {
+	name := huma.DefaultSchemaNamer(t, hint)
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if strings.HasSuffix(t.PkgPath(), "/fleet") {
+		switch t.Name() {
+		case "Job", "Runner", "Usage", "Token", "Ticket", "Event", "Artifact", "FollowUp":
+			return "Recorded" + name
+		}
+	}
+	return name
+}
 
 // plainRoutes are those outside the document: health, readiness, metrics.
 func (s *Server) plainRoutes() {
