@@ -125,6 +125,8 @@ func (s *stream) ended(x ExitInfo, started bool, interruptCode int) fleet.Outcom
 		o.Class, o.Detail = fleet.ClassCancelled, "stopped"
 	case x.Reason == "start_failed":
 		o.Class, o.Detail = fleet.ClassHarnessStartup, stderr
+	case x.Reason == exitLost:
+		o.Class, o.Detail = fleet.ClassCrashed, "how it ended is not known"
 	case strings.Contains(x.Reason, "timeout"):
 		o.Class, o.Detail = fleet.ClassTimeout, x.Reason
 		if waited != "" {

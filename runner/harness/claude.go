@@ -11,7 +11,7 @@ import (
 var claudeHarness = &Harness{
 	Name:         "claude",
 	Title:        "Claude Code",
-	Capabilities: []string{CapResume, CapModel, CapPermissions, CapPartial},
+	Capabilities: []string{CapResume, CapModel, CapPermissions, CapPartial, CapKeyGuard},
 	program:      "claude",
 	native:       func(path string) string { return path },
 	version:      versionRE,
@@ -32,6 +32,15 @@ func launchClaude(r Request) (Launch, error) {
 	}}
 	// Ten tries, its own default, take three minutes to find out that a key is wrong.
 	l.Env = append(l.Env, defaults(r.Env, "CLAUDE_CODE_MAX_RETRIES=5")...)
+	shell, note, err := guardShell(r)
+	if err != nil {
+		return Launch{}, err
+	}
+	if shell != "" {
+		l.Env = append(l.Env, "CLAUDE_CODE_SHELL="+shell)
+	} else {
+		l.Notes = append(l.Notes, note)
+	}
 	// Lists are given in one word with their flag: as words of their own they would swallow what follows.
 	switch r.Permissions {
 	case fleet.PermRead:

@@ -3,8 +3,6 @@ package harness
 import (
 	"encoding/json"
 	"fmt"
-	"path"
-	"slices"
 	"strings"
 
 	"tugline.dev/tugline/shared/fleet"
@@ -23,6 +21,7 @@ var codexHarness = &Harness{
 	launch:       launchCodex,
 	decoder:      func(ParseRequest) decoder { return &codexDecoder{} },
 	resumeID:     uuid.MatchString,
+	sessionModel: codexSessionModel,
 }
 
 func launchCodex(r Request) (Launch, error) {
@@ -31,7 +30,7 @@ func launchCodex(r Request) (Launch, error) {
 	}[r.Permissions]
 	argv := []string{r.Path, "exec", "--sandbox", mode, "--skip-git-repo-check", "-C", r.Dir,
 		"-c", "analytics.enabled=false", "-c", "features.plugins=false", "-c", "check_for_update_on_startup=false",
-		"-c", "shell_environment_policy.exclude=" + tomlStrings(hiddenFromShell(r.Env, r.KeepEnv))}
+		"-c", "shell_environment_policy.exclude=" + tomlStrings(hiddenPatterns(r.Env, r.KeepEnv))}
 	if r.Permissions == fleet.PermWorkspace {
 		for _, dir := range r.ExtraWritable {
 			argv = append(argv, "--add-dir", dir)
@@ -53,39 +52,6 @@ func launchCodex(r Request) (Launch, error) {
 		l.Notes = append(l.Notes, "codex tells a patch that its read-only sandbox refused on standard error only")
 	}
 	return l, nil
-}
-
-// keyPatterns are the names of variables that hold keys, as Codex matches them: without regard to case.
-var keyPatterns = []string{"*KEY*", "*TOKEN*", "*SECRET*", "*PASSWORD*"}
-
-// hiddenFromShell gives the patterns of variables that the agent's commands don't get. A pattern that would take
-// one of keep along is replaced by the names it matches.
-func hiddenFromShell(env, keep []string) []string {
-	var out []string
-	seen := map[string]bool{}
-	for _, p := range keyPatterns {
-		if !matchesAny(p, keep) {
-			out = append(out, p)
-			continue
-		}
-		for _, kv := range env {
-			name, _, _ := strings.Cut(kv, "=")
-			if matchesAny(p, []string{name}) && !slices.Contains(keep, name) && !seen[name] {
-				seen[name] = true
-				out = append(out, name)
-			}
-		}
-	}
-	return out
-}
-
-func matchesAny(pattern string, names []string) bool {
-	for _, n := range names {
-		if ok, _ := path.Match(pattern, strings.ToUpper(n)); ok {
-			return true
-		}
-	}
-	return false
 }
 
 // tomlStrings writes a TOML array; a JSON string is a TOML basic string.

@@ -3,16 +3,16 @@ package harness
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"tugline.dev/tugline/shared/fleet"
 )
 
 // execHarness runs an argv. Its output is output, not events.
 var execHarness = &Harness{
-	Name:    "exec",
-	Title:   "Command",
-	launch:  launchExec,
-	decoder: func(ParseRequest) decoder { return execDecoder{} },
+	Name:   "exec",
+	Title:  "Command",
+	launch: launchExec,
 }
 
 func launchExec(r Request) (Launch, error) {
@@ -27,12 +27,20 @@ func launchExec(r Request) (Launch, error) {
 	return Launch{Argv: r.Argv, StopSignal: "TERM"}, nil
 }
 
-type execDecoder struct{}
+// execParser says nothing of the output, whatever is in it: only the end of the process counts.
+type execParser struct{}
 
-func (execDecoder) line(*stream, []byte)    {}
-func (execDecoder) errLine(*stream, string) {}
+func (execParser) Frame(fleet.Frame) (events, live []fleet.Event) { return nil, nil }
 
-func (execDecoder) end(_ *stream, x ExitInfo) fleet.Outcome {
+func (execParser) Status() (string, time.Time) { return "", time.Time{} }
+
+func (execParser) End(x ExitInfo) ([]fleet.Event, fleet.Outcome) {
+	o := execOutcome(x.normal())
+	o.Type, o.Detail = "outcome", fleet.CutText(o.Detail, fleet.MaxDetail)
+	return nil, o
+}
+
+func execOutcome(x ExitInfo) fleet.Outcome {
 	switch {
 	case x.Reason == "stopped":
 		return fleet.Outcome{Class: fleet.ClassCancelled, Detail: "stopped"}
@@ -40,6 +48,8 @@ func (execDecoder) end(_ *stream, x ExitInfo) fleet.Outcome {
 		return fleet.Outcome{Class: fleet.ClassTimeout, Detail: x.Reason}
 	case x.Reason == "start_failed":
 		return fleet.Outcome{Class: fleet.ClassHarnessStartup, Detail: x.StderrTail}
+	case x.Reason == exitLost:
+		return fleet.Outcome{Class: fleet.ClassCrashed, Detail: "how it ended is not known"}
 	case x.Signal != "":
 		return fleet.Outcome{Class: fleet.ClassCrashed, Detail: "killed by signal " + x.Signal}
 	case x.Code == 0:

@@ -43,13 +43,14 @@ type Harness struct {
 	// Capabilities lists what it can do, whatever the installed version.
 	Capabilities []string
 
-	program  string                                       // looked for in PATH; "" needs no program
-	native   func(path string) string                     // the real executable behind a wrapper script
-	version  *regexp.Regexp                               // its first group, in the answer to --version
-	signedIn func(p *probe, path string) (string, string) // "yes", "no" or "unknown", and how
-	launch   func(Request) (Launch, error)                // Path, Prompt and Model are checked already
-	decoder  func(ParseRequest) decoder                   // what its stream means
-	resumeID func(string) bool                            // form of a session id; nil: sessions can't be resumed
+	program      string                                       // looked for in PATH; "" needs no program
+	native       func(path string) string                     // the real executable behind a wrapper script
+	version      *regexp.Regexp                               // its first group, in the answer to --version
+	signedIn     func(p *probe, path string) (string, string) // "yes", "no" or "unknown", and how
+	launch       func(Request) (Launch, error)                // Path, Prompt and Model are checked already
+	decoder      func(ParseRequest) decoder                   // what its stream means; nil: nothing
+	resumeID     func(string) bool                            // form of a session id; nil: sessions can't be resumed
+	sessionModel func(env []string, session string) string    // of the CLI's own record; nil where the stream tells it
 }
 
 // Request says what to start. The caller has decided everything in it.
@@ -90,9 +91,12 @@ type ParseRequest struct {
 type ExitInfo struct {
 	Code       int    // -N is a signal too, as some recorders write it
 	Signal     string // e.g. KILL or SIGKILL; "" if none
-	Reason     string // as in fleet.Exit: exited, stopped, timeout, idle_timeout, first_response_timeout, start_failed; "" is exited
+	Reason     string // as in fleet.Exit: exited, stopped, timeout, idle_timeout, first_response_timeout, start_failed; or lost; "" is exited
 	StderrTail string // where no frames of standard error were given
 }
+
+// exitLost is the reason of an end that nobody recorded.
+const exitLost = "lost"
 
 // Parser turns the recorded frames of one run into events. It is used from one
 // goroutine. Its events depend on nothing but the frames, the ParseRequest and
@@ -134,6 +138,9 @@ func (h *Harness) Can(capability string) bool { return slices.Contains(h.Capabil
 
 // Parser gives a parser for one run.
 func (h *Harness) Parser(r ParseRequest) Parser {
+	if h.decoder == nil {
+		return execParser{}
+	}
 	if r.Zone == nil {
 		r.Zone = time.Local
 	}

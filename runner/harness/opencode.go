@@ -15,7 +15,7 @@ import (
 var opencodeHarness = &Harness{
 	Name:         "opencode",
 	Title:        "opencode",
-	Capabilities: []string{CapResume, CapModel, CapPermissions, CapPartial, CapServer},
+	Capabilities: []string{CapResume, CapModel, CapPermissions, CapPartial, CapServer, CapKeyGuard},
 	program:      "opencode",
 	native:       nativeOpencode,
 	version:      versionRE,
@@ -45,7 +45,15 @@ func launchOpencode(r Request) (Launch, error) {
 	}
 	l := Launch{Argv: append([]string{r.Self}, d.Args()...), StopSignal: "INT", Env: append([]string{"OPENCODE_CONFIG_CONTENT=" + content}, opencodeQuiet...)}
 	l.Env = append(l.Env, defaults(r.Env, "OPENCODE_DISABLE_DEFAULT_PLUGINS=1")...)
-	l.Notes = append(l.Notes, "opencode hands its whole environment, keys included, to the commands it runs")
+	shell, note, err := guardShell(r, "OPENCODE_SERVER_PASSWORD", "OPENCODE_CONFIG_CONTENT")
+	if err != nil {
+		return Launch{}, err
+	}
+	if shell != "" {
+		l.Env = append(l.Env, "SHELL="+shell)
+	} else {
+		l.Notes = append(l.Notes, note)
+	}
 	return l, nil
 }
 

@@ -162,7 +162,7 @@ func (d *opencodeDecoder) retry(s *stream, c opencodeLine) {
 		class = fleet.ClassProviderUnavailable
 	}
 	r := limits{}
-	if t := epoch(c.Next); t != nil && (s.at.IsZero() || t.Sub(s.at) >= 30*time.Second) {
+	if t := millis(c.Next); t != nil && (s.at.IsZero() || t.Sub(s.at) >= 30*time.Second) {
 		r.resetAt = t
 	}
 	s.waiting(class, fmt.Sprintf("retry %d", c.Attempt), r)
@@ -259,7 +259,7 @@ func (d *opencodeDecoder) end(s *stream, x ExitInfo) fleet.Outcome {
 	case driveQuota, driveFar:
 		o.Class = fleet.ClassQuotaExhausted
 		r := parseLimits(d.detail, s.at, s.req.Zone)
-		if t := epoch(d.next); t != nil {
+		if t := millis(d.next); t != nil {
 			r = limits{resetAt: t}
 		}
 		r.put(&o, s.at)

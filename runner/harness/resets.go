@@ -18,7 +18,7 @@ var (
 	resetISO   = regexp.MustCompile(`\b(\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d))`)
 	// try again in 6m0s · in 1.5s · in 3 days 4 hours 5 minutes · after 30 seconds
 	resetWait = regexp.MustCompile(`(?i)\b(?:try again|retry|resets?|available)(?: again)? (?:in|after) ((?:\d+(?:\.\d+)? ?[a-z]+[ ,]*(?:and )?){1,5})`)
-	waitPart  = regexp.MustCompile(`(?i)(\d+(?:\.\d+)?) ?(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?)\b`)
+	waitPart  = regexp.MustCompile(`(?i)(\d+(?:\.\d+)?) ?([a-z]+)`)
 )
 
 // parseLimits finds in the words of a refusal when it ends. at is when they were said, zone that of a time that
@@ -105,6 +105,15 @@ func named(name string, zone *time.Location) *time.Location {
 	return zone
 }
 
+var waitUnits = map[string]time.Duration{
+	"ms": time.Millisecond, "millisecond": time.Millisecond, "milliseconds": time.Millisecond,
+	"s": time.Second, "sec": time.Second, "secs": time.Second, "second": time.Second, "seconds": time.Second,
+	"m": time.Minute, "min": time.Minute, "mins": time.Minute, "minute": time.Minute, "minutes": time.Minute,
+	"h": time.Hour, "hr": time.Hour, "hrs": time.Hour, "hour": time.Hour, "hours": time.Hour,
+	"d": 24 * time.Hour, "day": 24 * time.Hour, "days": 24 * time.Hour,
+	"w": 7 * 24 * time.Hour, "week": 7 * 24 * time.Hour, "weeks": 7 * 24 * time.Hour,
+}
+
 func waitOf(text string) time.Duration {
 	var sum time.Duration
 	for _, m := range waitPart.FindAllStringSubmatch(text, 8) {
@@ -112,21 +121,7 @@ func waitOf(text string) time.Duration {
 		if err != nil {
 			continue
 		}
-		unit := strings.ToLower(m[2])
-		d := time.Second
-		switch {
-		case strings.HasPrefix(unit, "ms"), strings.HasPrefix(unit, "milli"):
-			d = time.Millisecond
-		case strings.HasPrefix(unit, "m"):
-			d = time.Minute
-		case strings.HasPrefix(unit, "h"):
-			d = time.Hour
-		case strings.HasPrefix(unit, "d"):
-			d = 24 * time.Hour
-		case strings.HasPrefix(unit, "w"):
-			d = 7 * 24 * time.Hour
-		}
-		sum += capped(n * float64(d))
+		sum += capped(n * float64(waitUnits[strings.ToLower(m[2])]))
 		sum = min(sum, maxWait)
 	}
 	return sum
@@ -154,6 +149,15 @@ func epoch(n int64) *time.Time {
 		return nil
 	}
 	t := time.Unix(n, 0).UTC()
+	return &t
+}
+
+// millis reads a point in time in milliseconds since 1970; nil if it can't be one.
+func millis(n int64) *time.Time {
+	if n <= 0 || n > 253402300799999 {
+		return nil
+	}
+	t := time.UnixMilli(n).UTC().Truncate(time.Second)
 	return &t
 }
 
