@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"tugline.dev/tugline/consensus"
@@ -99,7 +100,7 @@ func (h *Hub) serves() error {
 func (h *Hub) ticket(secret string, expires time.Time) (text, command string) {
 	t := wire.Ticket{Hubs: []string{h.url}, Cluster: h.id.Cluster, Secret: secret, ExpiresAt: expires}
 	switch {
-	case h.cfg.plain() && h.cfg.PublicURL == "":
+	case strings.HasPrefix(h.url, "http://"):
 		t.Plain = true
 	case h.cfg.TLSCert != "" || h.cfg.PublicURL != "" && h.cfg.plain():
 		t.Trust = wire.TrustSystem

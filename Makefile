@@ -1,0 +1,50 @@
+# The two commands of the README are `make demo` and `make test`.
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS  = -s -w -X main.version=$(VERSION)
+export CGO_ENABLED = 0
+
+.PHONY: help build demo test check unit race e2e test-harness soak bench cross clean
+
+help: ## what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## bin/tugline for this machine
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/tugline ./cmd/tugline
+
+demo: build ## a hub, a runner and one job, all in a temporary directory; HARNESS=codex|claude|opencode uses that agent and your account
+	@test/demo/run.sh
+
+test: check unit e2e ## everything that passes without a network or an account
+
+check: ## formatting, vet, the shape of the tree
+	@out=$$(gofmt -l cmd consensus hub runner shared test); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) vet -tags harness ./test/harness
+	$(GO) test ./test/arch
+
+unit: ## packages by themselves
+	$(GO) test -shuffle=on $$($(GO) list ./... | grep -v -e /test/e2e -e /test/arch -e /test/bench)
+
+race: ## packages by themselves under the race detector
+	CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 15m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/arch -e /test/bench)
+
+e2e: ## real binaries, real git, kill -9
+	$(GO) test -count=1 -timeout 15m ./test/e2e
+
+test-harness: ## the real agent CLIs from the npm registry, against a scripted model server on loopback
+	test/harness/install.sh
+	$(GO) test -count=1 -timeout 20m -tags harness ./test/harness
+
+soak: ## the long forms of what CI samples
+	$(GO) test -count=1 -timeout 60m -tags soak ./test/e2e
+
+bench: ## figures, printed beside the last committed ones
+	$(GO) test -count=1 -timeout 30m -tags bench -run TestBench -v ./test/bench
+
+cross: ## every platform that is shipped
+	@for p in darwin/arm64 darwin/amd64 linux/arm64 linux/amd64; do \
+	  echo "  $$p"; GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/tugline-$${p%/*}-$${p#*/} ./cmd/tugline || exit 1; done
+
+clean: ## what make made
+	rm -rf bin
