@@ -222,7 +222,7 @@ func (s *Store) transfer(ctx context.Context, c *cache, req Request, args []stri
 				return err
 			}
 		}
-		_, err := c.git.run(ctx, call{dir: c.path, args: args, stall: s.git.stall, progress: req.Progress})
+		_, err := c.git.run(ctx, call{dir: c.path, args: args, stall: s.git.stall, progress: req.Progress, remote: c.url})
 		return err
 	})
 }

@@ -43,7 +43,7 @@ var (
 	// Without one of these a failure of a transfer is this machine's own, and the cache is looked at.
 	netText = regexp.MustCompile(`(?i)could not resolve|connection (refused|reset|timed out|closed)|timed out|failed to connect|` +
 		`couldn't connect|network is unreachable|no route to host|early eof|hung up|RPC failed|returned error: |` +
-		`SSL|TLS|certificate|operation too slow|unable to access|could not read from remote|proxy|unexpected disconnect`)
+		`\bSSL\b|\bTLS\b|certificate|operation too slow|unable to access|could not read from remote|proxy|unexpected disconnect`)
 	policyText = regexp.MustCompile(`(?i)transport '.*' not allowed`)
 	brokenText = regexp.MustCompile(`(?i)corrupt|bad object|bad tree|invalid object|missing (blob|tree|commit)|not a git repository|` +
 		`unable to read|could not read (tree|commit|object)|is empty|does not match index|inflate|unable to parse|` +

@@ -3,6 +3,7 @@ package worktree
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,6 +26,10 @@ func (s *Store) fill(ctx context.Context, rec *record, req Request) error {
 	_, err := ws.git.run(ctx, call{dir: ws.top, stall: 10 * s.git.stall, progress: req.Progress,
 		args: []string{"checkout", "--force", "--progress", "--no-guess", rec.Branch, "--"}})
 	if err != nil {
+		var failed *gitError
+		if errors.As(err, &failed) && strings.Contains(failed.stderr, "promisor remote") {
+			err = classify(rec.URL, err)
+		}
 		return fmt.Errorf("check out %s: %w", rec.Branch, err)
 	}
 	if err := s.fillSubmodules(ctx, rec, req); err != nil {
@@ -41,6 +46,7 @@ func (s *Store) fillSubmodules(ctx context.Context, rec *record, req Request) er
 		return nil
 	}
 	req.tell("fetching submodules")
+	from := "a submodule of " + Redact(rec.URL)
 	g := s.remoteGit().with("GIT_LITERAL_PATHSPECS=0")
 	cache := filepath.Join(s.dir, "repos", rec.Cache, rec.Generation)
 	err := s.patiently(ctx, nil, cache, func() error {
@@ -48,7 +54,7 @@ func (s *Store) fillSubmodules(ctx context.Context, rec *record, req Request) er
 		if _, err := g.run(ctx, call{dir: rec.Path, args: []string{"submodule", "--quiet", "sync", "--recursive"}}); err != nil {
 			return err
 		}
-		_, err := g.run(ctx, call{dir: rec.Path, stall: s.git.stall, progress: req.Progress,
+		_, err := g.run(ctx, call{dir: rec.Path, stall: s.git.stall, progress: req.Progress, remote: from,
 			args: []string{"submodule", "update", "--init", "--recursive", "--force", "--progress"}})
 		return err
 	})
@@ -56,7 +62,7 @@ func (s *Store) fillSubmodules(ctx context.Context, rec *record, req Request) er
 		return err
 	}
 	if err != nil {
-		rec.Notes = append(rec.Notes, "submodules could not be fetched: "+oneLine(classify("a submodule of "+Redact(rec.URL), err)))
+		rec.Notes = append(rec.Notes, "submodules could not be fetched: "+oneLine(err))
 		s.log.Warn("submodules could not be fetched", "job", rec.Job, "err", err)
 	}
 	return nil
@@ -74,13 +80,13 @@ func (s *Store) fillLFS(ctx context.Context, rec *record, req Request) error {
 	req.tell("fetching LFS contents")
 	cache := filepath.Join(s.dir, "repos", rec.Cache, rec.Generation)
 	err = s.patiently(ctx, nil, cache, func() error {
+		if _, err := s.git.line(ctx, rec.Path, "config", "--get-regexp", `^filter\.lfs\.(clean|process)$`); err == nil {
+			return nil
+		}
 		for _, kv := range [][2]string{
 			{"filter.lfs.clean", "git-lfs clean -- %f"}, {"filter.lfs.smudge", "git-lfs smudge -- %f"},
 			{"filter.lfs.process", "git-lfs filter-process"}, {"filter.lfs.required", "true"},
 		} {
-			if has, _ := s.git.line(ctx, rec.Path, "config", "--get", kv[0]); has != "" {
-				continue
-			}
 			if _, err := s.git.line(ctx, rec.Path, "config", kv[0], kv[1]); err != nil {
 				return err
 			}
@@ -89,13 +95,13 @@ func (s *Store) fillLFS(ctx context.Context, rec *record, req Request) error {
 	})
 	if err == nil {
 		_, err = s.remoteGit().with("GIT_LFS_SKIP_SMUDGE=0", "GIT_LFS_FORCE_PROGRESS=1").run(ctx,
-			call{dir: rec.Path, stall: s.git.stall, progress: req.Progress, args: []string{"lfs", "pull"}})
+			call{dir: rec.Path, stall: s.git.stall, progress: req.Progress, remote: "the LFS store of " + Redact(rec.URL), args: []string{"lfs", "pull"}})
 	}
 	if ctx.Err() != nil {
 		return err
 	}
 	if err != nil {
-		rec.Notes = append(rec.Notes, "LFS contents could not be fetched, those files are pointers: "+oneLine(classify("the LFS store of "+Redact(rec.URL), err)))
+		rec.Notes = append(rec.Notes, "LFS contents could not be fetched, those files are pointers: "+oneLine(err))
 		s.log.Warn("lfs contents could not be fetched", "job", rec.Job, "err", err)
 	}
 	return nil

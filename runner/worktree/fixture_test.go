@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		for _, name := range []string{"pre-commit", "post-checkout", "post-commit", "reference-transaction", "pre-push", "post-index-change", "commit-msg"} {
 			must(os.WriteFile(filepath.Join(hooks, name), []byte("#!/bin/sh\necho hook "+name+" ran >&2\ntouch "+home+"/hook-ran\nexit 1\n"), 0o700))
 		}
-		config := fmt.Sprintf("[user]\n\tname = Ada Test\n\temail = ada@example.com\n[core]\n\thooksPath = %s\n[commit]\n\tgpgSign = true\n[init]\n\tdefaultBranch = main\n[diff]\n\tnoprefix = true\n[status]\n\tshowUntrackedFiles = no\n", hooks)
+		config := fmt.Sprintf("[user]\n\tname = Ada Test\n\temail = ada@example.com\n[core]\n\thooksPath = %s\n[commit]\n\tgpgSign = true\n[init]\n\tdefaultBranch = main\n[diff]\n\tnoprefix = true\n[status]\n\tshowUntrackedFiles = no\n[fetch]\n\tshowForcedUpdates = false\n", hooks)
 		must(os.WriteFile(filepath.Join(home, "gitconfig"), []byte(config), 0o600))
 		must(os.Setenv("GIT_CONFIG_GLOBAL", filepath.Join(home, "gitconfig")))
 		must(os.Setenv("GIT_CONFIG_NOSYSTEM", "1"))

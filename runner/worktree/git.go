@@ -19,7 +19,9 @@ var settings = []string{
 	"core.commitGraph=false", "gc.auto=0", "maintenance.auto=false", "commit.gpgSign=false", "tag.gpgSign=false",
 	"push.gpgSign=false", "push.followTags=false", "fetch.recurseSubmodules=false", "submodule.recurse=false",
 	"diff.ignoreSubmodules=dirty", "i18n.commitEncoding=UTF-8", "i18n.logOutputEncoding=UTF-8",
-	"status.showUntrackedFiles=normal", "advice.detachedHead=false", "fetch.showForcedUpdates=false",
+	"status.showUntrackedFiles=normal", "advice.detachedHead=false",
+	// Without it git takes every update of a branch for a fast-forward.
+	"fetch.showForcedUpdates=true",
 }
 
 // inherited are the only GIT_ variables taken over from the caller's environment: how to reach a server, where the
@@ -123,6 +125,7 @@ type call struct {
 	stdout   io.Writer // nil: the output is returned
 	stall    time.Duration
 	progress func(string)
+	remote   string // address that the command speaks to, for the wording of a failure; "" is none
 }
 
 // A gitError is a git command that failed.
@@ -143,7 +146,7 @@ func (e *gitError) Error() string {
 
 func (e *gitError) Unwrap() error { return e.err }
 
-// run gives what a command wrote to standard output, or a *gitError.
+// run gives what a command wrote to standard output. The error is or wraps a *gitError.
 func (g git) run(ctx context.Context, c call) (string, error) {
 	var out bytes.Buffer
 	stderr := &transcript{progress: c.progress}
@@ -156,7 +159,11 @@ func (g git) run(ctx context.Context, c call) (string, error) {
 	}
 	res, err := process.Run(ctx, cmd)
 	if err != nil {
-		return out.String(), &gitError{verb: c.args[0], exit: res.ExitCode, stderr: stderr.text(), err: err}
+		err = &gitError{verb: c.args[0], exit: res.ExitCode, stderr: stderr.text(), err: err}
+		if c.remote != "" {
+			err = classify(c.remote, err)
+		}
+		return out.String(), err
 	}
 	return out.String(), nil
 }

@@ -17,8 +17,8 @@ import (
 const (
 	flockPoll = 25 * time.Millisecond
 	// lockTries and lockWait bound how long a lock file of git is given to go away by itself.
-	lockTries = 8
-	lockWait  = 150 * time.Millisecond
+	lockTries = 5
+	lockWait  = 80 * time.Millisecond
 )
 
 // A gate is the turn of one repository within this process.

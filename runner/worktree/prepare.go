@@ -92,7 +92,6 @@ func (s *Store) establish(ctx context.Context, req Request, resume bool) (*Tree,
 		if err == nil {
 			return s.tree(rec), nil
 		}
-		err = classify(req.URL, err)
 		if try == 2 || c == nil || !s.replaceDamaged(ctx, c, identity, err) {
 			return nil, fmt.Errorf("prepare worktree of job %s: %w", req.Job, err)
 		}
@@ -245,7 +244,7 @@ func (s *Store) addWorktree(ctx context.Context, c *cache, rec *record, start st
 			return err
 		}
 	} else if rec.Base != "" {
-		if _, err := c.git.line(ctx, c.path, "update-ref", "refs/tugline/base/"+string(rec.Job), rec.Base); err != nil {
+		if err := s.setRef(ctx, c, "refs/tugline/base/"+string(rec.Job), rec.Base); err != nil {
 			return err
 		}
 	}
@@ -259,13 +258,21 @@ func (s *Store) keepOldBranch(ctx context.Context, c *cache, rec *record, start 
 		return err
 	}
 	ref := fmt.Sprintf("refs/tugline/kept/%s/%s/before-%.12s", rec.Job, rec.Fence, old)
-	if _, err := c.git.line(ctx, c.path, "update-ref", ref, old); err != nil {
+	if err := s.setRef(ctx, c, ref, old); err != nil {
 		return err
 	}
 	if start == "" {
-		_, err = c.git.line(ctx, c.path, "update-ref", "-d", rec.branchRef(), old)
+		err = s.setRef(ctx, c, "-d", rec.branchRef(), old)
 	}
 	return err
+}
+
+// setRef runs update-ref under the hold.
+func (s *Store) setRef(ctx context.Context, c *cache, args ...string) error {
+	return s.patiently(ctx, c.hold, c.path, func() error {
+		_, err := c.git.run(ctx, call{dir: c.path, args: append([]string{"update-ref"}, args...)})
+		return err
+	})
 }
 
 // emptyCommit gives a commit without files, on which git can found a worktree that is then made unborn.

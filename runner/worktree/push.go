@@ -70,7 +70,7 @@ func (s *Store) pushCommit(ctx context.Context, rec *record, req PushRequest) er
 	ref := "refs/heads/" + req.Branch
 	there, err := s.remoteTip(ctx, c, req.Remote, ref)
 	if err != nil {
-		return classify(req.Remote, err)
+		return err
 	}
 	if there == req.SHA {
 		return nil
@@ -80,7 +80,7 @@ func (s *Store) pushCommit(ctx context.Context, rec *record, req PushRequest) er
 	}
 	args := []string{"push", "--porcelain", "--progress", "--no-verify", "--no-follow-tags", "--no-force", "--no-force-with-lease",
 		"--no-signed", "--recurse-submodules=no", "--", req.Remote, req.SHA + ":" + ref}
-	out, err := c.git.run(ctx, call{dir: c.path, args: args, stall: s.git.stall, progress: req.Progress})
+	out, err := c.git.run(ctx, call{dir: c.path, args: args, stall: s.git.stall, progress: req.Progress, remote: req.Remote})
 	if err == nil {
 		return nil
 	}
@@ -90,9 +90,9 @@ func (s *Store) pushCommit(ctx context.Context, rec *record, req PushRequest) er
 		}
 	}
 	var failed *gitError
-	cutOff := ctx.Err() != nil || errors.Is(err, process.ErrStalled) || !errors.As(err, &failed) || failed.exit < 0 || errors.Is(classify(req.Remote, err), fleet.RepoUnreachable)
+	cutOff := ctx.Err() != nil || errors.Is(err, process.ErrStalled) || !errors.As(err, &failed) || failed.exit < 0 || errors.Is(err, fleet.RepoUnreachable)
 	if !cutOff {
-		return classify(req.Remote, err)
+		return err
 	}
 	// It may have arrived all the same.
 	there, askErr := s.remoteTip(ctx, c, req.Remote, ref)
@@ -102,7 +102,7 @@ func (s *Store) pushCommit(ctx context.Context, rec *record, req PushRequest) er
 	case there == req.SHA:
 		return nil
 	}
-	return classify(req.Remote, err)
+	return err
 }
 
 // refused words the answer of the remote: "FROM:TO TAB [rejected] (reason)".
@@ -119,7 +119,7 @@ func refused(req PushRequest, reason string, err error) error {
 
 // remoteTip asks for one ref; "" if the remote does not have it.
 func (s *Store) remoteTip(ctx context.Context, c *cache, remote, ref string) (string, error) {
-	out, err := c.git.run(ctx, call{dir: c.path, stall: s.git.stall, args: []string{"ls-remote", "--", remote, ref}})
+	out, err := c.git.run(ctx, call{dir: c.path, stall: s.git.stall, remote: remote, args: []string{"ls-remote", "--", remote, ref}})
 	if err != nil {
 		return "", err
 	}
@@ -136,10 +136,10 @@ func (s *Store) pushLFS(ctx context.Context, c *cache, req PushRequest) error {
 	if !s.git.lfs || !exists(c.path+"/lfs/objects") {
 		return nil
 	}
-	_, err := c.git.with("GIT_LFS_FORCE_PROGRESS=1").run(ctx, call{dir: c.path, stall: s.git.stall, progress: req.Progress,
+	_, err := c.git.with("GIT_LFS_FORCE_PROGRESS=1").run(ctx, call{dir: c.path, stall: s.git.stall, progress: req.Progress, remote: req.Remote,
 		args: []string{"lfs", "push", "--", req.Remote, req.SHA}})
 	if err != nil {
-		return fmt.Errorf("push LFS contents: %w", classify(req.Remote, err))
+		return fmt.Errorf("push LFS contents: %w", err)
 	}
 	return nil
 }

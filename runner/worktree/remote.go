@@ -65,12 +65,12 @@ func (s *Store) checkProtocol(protocol, raw string) error {
 
 // Redact gives an address without user name and password; ssh keeps the user name.
 func Redact(raw string) string {
-	u, err := url.Parse(raw)
-	if err != nil || u.Scheme == "" || u.Host == "" {
-		if at := strings.LastIndex(raw, "@"); err != nil && at >= 0 {
-			return raw[at+1:]
-		}
+	if !strings.Contains(raw, "://") {
 		return raw
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return raw[strings.LastIndex(raw, "@")+1:]
 	}
 	if u.User != nil {
 		if u.Scheme == "ssh" && u.User.Username() != "" {

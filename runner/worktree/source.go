@@ -71,7 +71,7 @@ func (s *Store) obtain(ctx context.Context, c *cache, req Request, arrived time.
 	}
 	// No branch or tag leads to it any more, or it lies below the depth: many servers give it by name.
 	spec := "+" + want + ":refs/tugline/base/" + string(req.Job)
-	if err := classify(req.URL, s.fetch(ctx, c, req, time.Now(), []string{spec})); err != nil {
+	if err := s.fetch(ctx, c, req, time.Now(), []string{spec}); err != nil {
 		if errors.Is(err, fleet.RefMissing) {
 			return "", "", fault(fleet.RefMissing, err, "%s does not have commit %s; push it, or submit the job from the repository that has it", Redact(req.URL), want)
 		}
@@ -134,7 +134,7 @@ func (s *Store) resolve(ctx context.Context, c *cache, req Request) (string, err
 
 // resolveHead asks the remote what its HEAD is, because a fetch does not say.
 func (s *Store) resolveHead(ctx context.Context, c *cache, req Request) (string, error) {
-	out, err := c.git.run(ctx, call{dir: c.path, stall: s.git.stall, args: []string{"ls-remote", "--symref", "--", c.url, "HEAD"}})
+	out, err := c.git.run(ctx, call{dir: c.path, stall: s.git.stall, remote: c.url, args: []string{"ls-remote", "--symref", "--", c.url, "HEAD"}})
 	if err != nil {
 		return "", err
 	}

@@ -103,7 +103,7 @@ func (s *Store) rebuildFromBranch(ctx context.Context, req Request, rec *record)
 		return nil, err
 	}
 	if err := s.fill(ctx, rec, req); err != nil {
-		return nil, fmt.Errorf("rebuild worktree of job %s: %w", rec.Job, classify(rec.URL, err))
+		return nil, fmt.Errorf("rebuild worktree of job %s: %w", rec.Job, err)
 	}
 	rec.State = stateReady
 	if err := s.save(rec); err != nil {
