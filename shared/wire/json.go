@@ -1,10 +1,8 @@
 package wire
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -34,12 +32,8 @@ func Decode(b []byte, v any) error {
 	if tooDeep(b) {
 		return fmt.Errorf("message nests deeper than %d levels: %w", MaxDepth, fleet.BadRequest)
 	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	if err := d.Decode(v); err != nil {
+	if err := json.Unmarshal(b, v); err != nil {
 		return fmt.Errorf("%w: %w", fleet.BadRequest, err)
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return fmt.Errorf("something follows the message: %w", fleet.BadRequest)
 	}
 	return nil
 }
