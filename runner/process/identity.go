@@ -39,7 +39,7 @@ func inspect(pid int) (proc, error) {
 	return p, err
 }
 
-// alive says whether that very process still runs. A dead one that waits for us, its parent, is reaped.
+// alive says whether that very process still runs. A dead one that waits for us, its parent, is reaped first.
 func alive(id Identity) bool {
 	if id.PID <= 0 {
 		return false
@@ -50,9 +50,11 @@ func alive(id Identity) bool {
 	}
 	if p.zombie {
 		var ws syscall.WaitStatus
-		_, _ = syscall.Wait4(id.PID, &ws, syscall.WNOHANG, nil)
+		reaped, err := syscall.Wait4(id.PID, &ws, syscall.WNOHANG, nil)
+		// 0 is our child of which a thread is still about to end.
+		return err == nil && reaped == 0
 	}
-	return !p.zombie
+	return true
 }
 
 // proven says whether a process recorded in a job's directory is alive and ours: the same kernel, the same start

@@ -24,6 +24,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -84,10 +85,13 @@ func Supervise(dir string) int {
 	// Caught and not ignored: an ignored signal would stay ignored in the job's processes. Only SIGTERM means
 	// something, a hang-up or an interrupt of the terminal that started the runner does not.
 	signal.Notify(s.signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2)
-	if os.Getenv(readyVariable) == fmt.Sprint(readyFD) {
+	keep := -1
+	if os.Getenv(readyVariable) == strconv.Itoa(readyFD) {
+		keep = readyFD
 		syscall.CloseOnExec(readyFD)
 		s.ready = os.NewFile(readyFD, "ready")
 	}
+	dropInherited(keep)
 	for _, step := range s.opening() {
 		if err := step.do(); err != nil {
 			return s.refuse(err)

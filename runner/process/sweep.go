@@ -56,10 +56,10 @@ func (s *sweeper) find() ([]Identity, error) {
 	return found, nil
 }
 
-// strangers gives the processes that carry the marker though they don't descend from us, among those that are
-// cheap to look at. It is for the end of a job that is known to have left no descendant.
+// strangers says whether a process carries the marker though it doesn't descend from us: somebody else's daemon may
+// have started it for the job. It is for the end of a job that is known to have left no descendant.
 func (s *sweeper) strangers() bool {
-	pids, ok := youngerThan(os.Getpid())
+	pids, ok := younger()
 	if !ok {
 		found, err := s.find()
 		return err != nil || len(found) > 0

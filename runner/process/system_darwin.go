@@ -96,7 +96,7 @@ func hasMark(pid int, marker string) (marked, readable bool) {
 	return false, some
 }
 
-func youngerThan(int) (pids []int, ok bool) { return nil, false }
+func younger() (pids []int, ok bool) { return nil, false }
 
 // signalExact sends a signal to that very process; between the look and the signal a few microseconds pass.
 func signalExact(id Identity, sig syscall.Signal) error {

@@ -33,7 +33,8 @@ func look(pid int) (p proc, err error) {
 		return proc{}, os.ErrProcessDone
 	}
 	p.PID = pid
-	p.zombie = fields[0] == "Z" || fields[0] == "X"
+	// A process whose first thread has ended goes on with the others.
+	p.zombie = (fields[0] == "Z" || fields[0] == "X") && (fields[17] == "1" || fields[17] == "0")
 	p.parent, _ = strconv.Atoi(fields[1])
 	p.session, _ = strconv.Atoi(fields[3])
 	p.StartTime, err = strconv.ParseUint(fields[19], 10, 64)
@@ -81,20 +82,24 @@ func envHasMark(env []byte, marker string) bool {
 	return false
 }
 
-// youngerThan gives the ids of all processes started after this one, if that is cheap to know: few processes
-// were started since and the ids have not wrapped around.
-func youngerThan(self int) (pids []int, ok bool) {
+// younger gives the ids of all processes started after this one, if that is cheap to know: few were started since,
+// and the ids have not wrapped around.
+func younger() (pids []int, ok bool) {
 	b, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
 		return nil, false
 	}
 	fields := strings.Fields(string(b))
+	self := os.Getpid()
 	last, err := strconv.Atoi(fields[len(fields)-1])
 	if err != nil || last < self || last > self+500 {
 		return nil, false
 	}
 	for pid := self + 1; pid <= last; pid++ {
-		pids = append(pids, pid)
+		// Our own threads have ids of the same series, and our environment.
+		if syscall.Access("/proc/self/task/"+strconv.Itoa(pid), 0) != nil {
+			pids = append(pids, pid)
+		}
 	}
 	return pids, true
 }

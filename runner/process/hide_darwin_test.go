@@ -1,0 +1,3 @@
+package process
+
+func hideCgroups() {}
