@@ -65,8 +65,10 @@ func (l *lineage) update(procs []proc) []Identity {
 
 // joins says whether a process is of the job by its parent or its session.
 func (l *lineage) joins(p proc, at map[int]proc, ours map[Identity]bool) bool {
-	if parent, ok := at[p.parent]; ok && (parent.Identity == l.root || ours[parent.Identity]) {
-		return true
+	if parent, ok := at[p.parent]; ok {
+		if ours[parent.Identity] || (l.root.PID > 0 && parent.Identity == l.root) {
+			return true
+		}
 	}
 	leader, ok := l.sessions[p.session]
 	if !ok || p.StartTime < leader.StartTime {
