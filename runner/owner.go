@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"bytes"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -13,8 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"bytes"
 
 	"go.yaml.in/yaml/v3"
 
@@ -199,19 +198,19 @@ func (o Owner) check() *ownerError {
 	return nil
 }
 
-// lineOf finds where a key or value stands, for a message.
+// lineOf finds where a key, or a value under it, stands, for a message.
 func lineOf(b []byte, key, value string) int {
-	at := 1
+	at := 0
 	for i, line := range strings.Split(string(b), "\n") {
 		line, _, _ = strings.Cut(line, " #")
-		if strings.HasPrefix(strings.TrimSpace(line), key+":") {
+		if at == 0 && strings.HasPrefix(strings.TrimLeft(line, " -{"), key+":") || at == 0 && strings.Contains(line, "{"+key+":") {
 			at = i + 1
 		}
-		if value != "" && at > 1 && strings.Contains(line, value) || value != "" && at == 1 && strings.Contains(line, value) && strings.Contains(line, key) {
+		if at > 0 && value != "" && strings.Contains(line, value) {
 			return i + 1
 		}
 	}
-	return at
+	return max(at, 1)
 }
 
 // LoadOwner reads the owner's file; a missing one is the default. It refuses a file

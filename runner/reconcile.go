@@ -65,6 +65,6 @@ var plan = [wants][haves]action{
 	},
 	wantForget: {
 		haveNone: doNothing, haveForgotten: doNothing, havePreparing: doUnlisted, haveRunning: doUnlisted,
-		haveStopping: doUnlisted, haveEnding: doUnlisted, haveEnded: doKeep, haveSettled: doForget,
+		haveStopping: doUnlisted, haveEnding: doUnlisted, haveEnded: doForget, haveSettled: doForget,
 	},
 }

@@ -29,7 +29,7 @@ func TestPlanFixedCells(t *testing.T) {
 		{wantStop, haveRunning, doStop, "stop of a running one"},
 		{wantStop, haveNone, doReportGone, "stop of nothing"},
 		{wantForget, haveRunning, doUnlisted, "forget never ends a process"},
-		{wantForget, haveEnded, doKeep, "forget waits for the outbox"},
+		{wantForget, haveEnded, doForget, "forget of one whose reports are still under way: it waits for them"},
 		{wantForget, haveSettled, doForget, "forget"},
 	} {
 		if got := plan[c.w][c.h]; got != c.do {

@@ -76,9 +76,9 @@ func (a *Attempt) conclude(ctx context.Context, f *feed, o fleet.Outcome) error 
 			detail += "; its own stream had told an end: " + string(o.Class)
 		}
 		a.fact("note", detail)
-		return a.put(journal.Durable, KindLost, Lost{Detail: detail}, func(p *journal.Progress) { p.Ended = true })
+		return a.lost(detail)
 	}
-	ev, d, push, err := a.evidence(ctx, f)
+	ev, d, push, err := a.evidence(ctx, f, o.Class)
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (a *Attempt) conclude(ctx context.Context, f *feed, o fleet.Outcome) error 
 }
 
 // evidence takes in what the process left.
-func (a *Attempt) evidence(ctx context.Context, f *feed) (*fleet.Evidence, delivery, *journal.Push, error) {
+func (a *Attempt) evidence(ctx context.Context, f *feed, class fleet.FailureClass) (*fleet.Evidence, delivery, *journal.Push, error) {
 	ev := &fleet.Evidence{Swept: f.exit.Swept, Closure: f.mask.text(a.closure())}
 	var d delivery
 	spec := a.asg.Spec
@@ -153,7 +153,7 @@ func (a *Attempt) evidence(ctx context.Context, f *feed) (*fleet.Evidence, deliv
 		}
 	}
 	var push *journal.Push
-	if spec.Push != "" && res.CommitCount > 0 {
+	if spec.Push != "" && res.CommitCount > 0 && class == fleet.ClassOK {
 		if spec.Repo.URL == "" {
 			ev.Notes = append(ev.Notes, "nothing can be pushed: the repository came without a remote")
 		} else {

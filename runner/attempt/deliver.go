@@ -13,10 +13,11 @@ import (
 )
 
 // The time between two requests for the permit to push: the verdict may be a matter
-// of milliseconds or of a person.
+// of milliseconds or of a person, who has a day.
 const (
 	minPermitWait = 100 * time.Millisecond
-	maxPermitWait = 30 * time.Second
+	maxPermitWait = 5 * time.Minute
+	permitPeriod  = 24 * time.Hour
 )
 
 // upload brings the files of the evidence to the hub once it knows the result: it
@@ -76,7 +77,7 @@ func (a *Attempt) push(ctx context.Context) error {
 	if !ok || rec.Progress.Push == nil {
 		return nil
 	}
-	p := *rec.Progress.Push
+	p, forget, begun := *rec.Progress.Push, a.forget, time.Now()
 	for wait := minPermitWait; ; wait = min(2*wait, maxPermitWait) {
 		err := a.host.Hub.Permit(ctx, a.asg.Job, a.asg.Fence, p)
 		switch {
@@ -84,22 +85,23 @@ func (a *Attempt) push(ctx context.Context) error {
 			return nil
 		case err == nil:
 			return a.pushPermitted(ctx, p)
-		case finalRefusal(err):
+		case finalRefusal(err) || time.Since(begun) > permitPeriod:
 			a.log.Info("push refused", "err", err)
-			return a.pushed(p, "refused: "+err.Error())
+			return a.pushed(p, "refused: "+fleet.CutText(err.Error(), fleet.MaxDetail))
 		}
 		a.tell("waiting for the permit to push")
 		select {
 		case <-time.After(wait):
-		case <-a.forget:
-			return a.host.Journal.Update(a.asg.Fence, journal.Lazy, func(g *journal.Progress) { g.Push = nil })
+		case <-forget: // the verdict has fallen
+			forget, wait = nil, minPermitWait
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
-// finalRefusal says whether asking again for a permit is of no use.
+// finalRefusal says whether asking again for a permit is of no use. That the job is
+// not accepted may still change.
 func finalRefusal(err error) bool {
 	for _, c := range []fleet.Code{fleet.StaleFence, fleet.NotCurrent, fleet.CancelRequested, fleet.Forbidden, fleet.NotFound,
 		fleet.BadRequest, fleet.Superseded, fleet.OwnerPolicy} {

@@ -42,7 +42,7 @@ func (a *Attempt) launch(ctx context.Context, ready readiness) error {
 	}
 	a.tell("")
 	a.log.Info("process started", "pid", status.Started.Child.PID)
-	a.fact("phase", map[string]any{"phase": "running", "started_at": status.Started.StartedAt.UTC()})
+	a.fact("started", status.Started.StartedAt.UTC())
 	return a.follow(ctx, status)
 }
 

@@ -192,6 +192,10 @@ func (a *Attempt) makeReady(ctx context.Context) (ready readiness, err error) {
 	return ready, nil
 }
 
+// goesOn says whether the attempt is of a later turn, which works on in the
+// directory of the one before.
+func (a *Attempt) goesOn() bool { return a.asg.Turn > 1 }
+
 func (a *Attempt) model() string {
 	if a.asg.Model != "" {
 		return a.asg.Model
@@ -305,7 +309,7 @@ func (a *Attempt) emptyDir() (string, error) {
 	dir, mark := filepath.Join(job, "work"), filepath.Join(job, "fence")
 	was, err := os.ReadFile(mark)
 	ours := err == nil && string(was) == a.asg.Fence.String()
-	if a.asg.Resume == nil && !ours {
+	if !a.goesOn() && !ours {
 		if err := os.Rename(dir, filepath.Join(job, "before-"+a.asg.Fence.String())); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return "", fmt.Errorf("set the earlier attempt's directory aside: %w", err)
 		}
@@ -333,18 +337,21 @@ func (a *Attempt) workTree(ctx context.Context) (*worktree.Tree, error) {
 		return nil, err
 	}
 	a.tell("preparing the worktree")
-	if a.asg.Resume == nil {
+	if !a.goesOn() {
+		if r := a.asg.Resume; r != nil && req.BaseCommit == "" {
+			req.BaseCommit = r.BaseCommit // a new try begins where the first one did
+		}
 		return store.Prepare(ctx, req)
 	}
 	t, err := store.Reopen(ctx, a.asg.Job)
 	if err == nil || !errors.Is(err, fleet.NotFound) {
 		return t, err
 	}
-	if d := a.asg.Resume.Bundle; d != "" {
-		if req.Bundle, err = a.blobFile(ctx, d, "the job's commits"); err != nil {
+	if r := a.asg.Resume; r != nil && r.Bundle != "" {
+		if req.Bundle, err = a.blobFile(ctx, r.Bundle, "the job's commits"); err != nil {
 			return nil, err
 		}
-		req.BaseCommit = a.asg.Resume.BaseCommit
+		req.BaseCommit = r.BaseCommit
 	}
 	t, err = store.Rebuild(ctx, req)
 	if errors.Is(err, fleet.NotFound) {

@@ -120,6 +120,20 @@ func (a *Attempt) fact(kind string, value any) {
 	}
 }
 
+// lost reports that nobody knows how the attempt ended, and that nothing of it is
+// left here.
+func (a *Attempt) lost(detail string) error {
+	lost, err := a.item(KindLost, Lost{Detail: detail})
+	if err != nil {
+		return err
+	}
+	gone, err := a.item(KindGone, nil)
+	if err != nil {
+		return err
+	}
+	return a.host.Journal.Update(a.asg.Fence, journal.Durable, func(p *journal.Progress) { p.Ended = true }, lost, gone)
+}
+
 // end reports an end without a result and waits for its acknowledgement.
 func (a *Attempt) end(ctx context.Context, kind string, body any) error {
 	if err := a.put(journal.Durable, kind, body, func(p *journal.Progress) { p.Ended = true }); err != nil {

@@ -1,0 +1,44 @@
+package runner
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	minBackoff = 250 * time.Millisecond
+	maxBackoff = 30 * time.Second
+	// steadyAfter is how long a session must have held for the next failure to begin
+	// the ladder anew.
+	steadyAfter = 10 * time.Second
+	// sleptAfter is by how much the wall clock may run ahead of the monotonic one
+	// before the machine is taken to have slept.
+	sleptAfter = 10 * time.Second
+)
+
+// jitter spreads a period by ±20 %, so that runners which lost their hub at one
+// instant do not come back at one.
+func jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
+}
+
+// backoff is the ladder of waits between attempts to connect.
+type backoff struct{ next time.Duration }
+
+// wait gives the time until the next attempt. limit caps it.
+func (b *backoff) wait(limit time.Duration) time.Duration {
+	if b.next == 0 {
+		b.next = minBackoff
+	}
+	d := min(b.next, limit)
+	b.next = min(2*b.next, maxBackoff)
+	return jitter(d)
+}
+
+func (b *backoff) reset() { b.next = 0 }
+
+// slept says whether the machine slept between two readings of the clock: then the
+// wall clock went on and the monotonic one did not.
+func slept(before, now time.Time) bool {
+	return now.Round(0).Sub(before.Round(0))-now.Sub(before) > sleptAfter
+}

@@ -1,0 +1,133 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"tugline.dev/tugline/shared/fleet"
+	"tugline.dev/tugline/shared/wire"
+)
+
+// settleTime gathers changes that come close together into one heartbeat.
+const settleTime = 10 * time.Millisecond
+
+// beats sends the heartbeats of one session: the first is full and goes at once.
+func (l *link) beats(ctx context.Context, s *session) {
+	var told []byte // the facts that the hub knows
+	full := true
+	last := time.Now()
+	for {
+		var err error
+		if told, err = l.oneBeat(s, full, told); err != nil {
+			s.end(err)
+			return
+		}
+		full = false
+		s.clockMu.Lock()
+		interval := s.interval
+		s.clockMu.Unlock()
+		due := time.NewTimer(jitter(interval))
+		select {
+		case <-due.C:
+		case atOnce := <-l.beatNow:
+			if !atOnce && !l.settled(ctx) {
+				due.Stop()
+				return
+			}
+		case <-ctx.Done():
+			due.Stop()
+			return
+		}
+		due.Stop()
+		now := time.Now()
+		if slept(last, now) {
+			// Whoever was on the other side has given this session up, or soon will.
+			l.r.log.Info("this machine slept; connecting anew")
+			s.end(errSlept)
+			return
+		}
+		last = now
+	}
+}
+
+// settled waits a moment for more changes; false is the end.
+func (l *link) settled(ctx context.Context) bool {
+	timer := time.NewTimer(settleTime)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+			return true
+		case atOnce := <-l.beatNow:
+			if atOnce {
+				return true
+			}
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// oneBeat sends one heartbeat and gives the facts that the hub then knows.
+func (l *link) oneBeat(s *session, full bool, told []byte) ([]byte, error) {
+	hb := l.r.heartbeat(full)
+	facts := l.r.facts()
+	now, err := json.Marshal(facts)
+	if err != nil {
+		return told, err
+	}
+	if string(now) != string(told) && !full {
+		hb.Facts = &facts
+	}
+	if full { // the hello told them
+		hb.Facts = nil
+	}
+	body, err := wire.Encode(hb)
+	if err != nil {
+		return told, err
+	}
+	if err := s.send(wire.TypeHeartbeat, body); err != nil {
+		return told, err
+	}
+	return now, nil
+}
+
+// heartbeat gives this runner's whole view.
+func (r *Runner) heartbeat(full bool) wire.Heartbeat {
+	seen := r.journal.Desired()
+	hb := wire.Heartbeat{Full: full, Epoch: seen.Epoch, Term: seen.Term, Index: seen.Index, Count: r.journal.Count()}
+	hb.Slots, hb.Declining = r.offer()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, h := range r.ordered() {
+		v := h.attempt.View()
+		hb.Attempts = append(hb.Attempts, wire.AttemptView{
+			Job: v.Job, Fence: v.Fence, Phase: v.Phase, Detail: v.Detail, Since: v.Since, Unlisted: h.unlisted, Output: v.Output, Sent: v.Sent,
+		})
+	}
+	return hb
+}
+
+// offer gives the slots offered now and, where there are none, why.
+func (r *Runner) offer() (slots int, declining string) {
+	r.mu.Lock()
+	owner, low := r.owner, r.lowDisk
+	r.mu.Unlock()
+	switch end, quiet := owner.quietUntil(time.Now()); {
+	case owner.Paused != "":
+		return 0, "paused by the owner: " + fleet.CutText(owner.Paused, 200)
+	case quiet:
+		return 0, "quiet hours until " + end.Format("Mon 15:04")
+	case low != "":
+		return 0, low
+	}
+	return r.slots(owner), ""
+}
+
+func (r *Runner) slots(o Owner) int {
+	if r.cfg.Slots > 0 {
+		return r.cfg.Slots
+	}
+	return o.Slots
+}

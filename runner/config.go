@@ -1,0 +1,111 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"tugline.dev/tugline/runner/attempt"
+	"tugline.dev/tugline/shared/fleet"
+	"tugline.dev/tugline/shared/wire"
+)
+
+// Config says how to run a runner. What runner.yaml says too, holds from here where
+// it is set.
+type Config struct {
+	Dir       string            // data directory, made if it is missing
+	Name      string            // 1 to 64 letters, digits, dots, dashes and underscores; the host's name if ""
+	Slots     int               // jobs at a time; 0 leaves it to runner.yaml
+	Labels    map[string]string // told to the hub
+	Ticket    string            // enrols a directory without identity; not needed later
+	Transport string            // ws, http or auto; "" leaves it to runner.yaml
+	Self      string            // path of the tugline binary, which is the jobs' supervisor too; this program if ""
+	Version   string            // of this program, told to the hub
+	Logger    *slog.Logger
+	// Dial reaches a hub's address otherwise than over this machine's network; nil is net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// DevMode allows repositories at paths of this machine, and ends the jobs with the runner.
+	DevMode bool
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Dir == "" {
+		return c, errors.New("run a runner: no data directory; give --data-dir")
+	}
+	dir, err := filepath.Abs(c.Dir)
+	if err != nil {
+		return c, fmt.Errorf("run a runner: %w", err)
+	}
+	c.Dir = dir
+	if c.Self == "" {
+		if c.Self, err = os.Executable(); err != nil {
+			return c, fmt.Errorf("find this program: %w", err)
+		}
+	}
+	if c.Name == "" {
+		if host, err := os.Hostname(); err == nil {
+			c.Name = plainName(host)
+		}
+	}
+	if c.Name == "" || len(c.Name) > 64 || plainName(c.Name) != c.Name {
+		return c, fmt.Errorf("runner name %q: want 1 to 64 letters, digits, dots, dashes and underscores: %w", c.Name, fleet.BadRequest)
+	}
+	if c.Slots < 0 || c.Slots > 64 {
+		return c, fmt.Errorf("%d slots: want 1 to 64: %w", c.Slots, fleet.BadRequest)
+	}
+	switch c.Transport {
+	case "", "ws", "http", "auto":
+	default:
+		return c, fmt.Errorf("transport %q: want ws, http or auto: %w", c.Transport, fleet.BadRequest)
+	}
+	if c.Ticket != "" {
+		if _, err := wire.ParseTicket(c.Ticket); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+// plainName keeps what a runner's name may have.
+func plainName(s string) string {
+	return strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '.' || r == '-' || r == '_' {
+			return r
+		}
+		return -1
+	}, s)
+}
+
+// OwnerFile is where the owner's rules are, in a data directory.
+func OwnerFile(dir string) string { return filepath.Join(dir, "runner.yaml") }
+
+// CredentialCommand is the hidden subcommand that git runs in jobs: see GitCredential.
+const CredentialCommand = attempt.CredentialCommand
+
+// GitCredential is git's credential helper: `tugline git-credential VERB`.
+var GitCredential = attempt.GitCredential
+
+// StandDown says that the hub sent this runner away for good: it must not come back
+// by itself. The process ends with ExitStandDown, which no supervisor restarts.
+type StandDown struct {
+	Code   fleet.Code
+	Detail string
+}
+
+// ExitStandDown is the exit code of a process that was sent away.
+const ExitStandDown = 78
+
+func (s *StandDown) Error() string {
+	return fmt.Sprintf("the hub sent this runner away (%s): %s", s.Code, s.Detail)
+}
+
+// Unwrap gives the code.
+func (s *StandDown) Unwrap() error { return s.Code }

@@ -1,0 +1,115 @@
+package runner
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/crypto/nacl/box"
+
+	"tugline.dev/tugline/shared/fleet"
+	"tugline.dev/tugline/shared/wire"
+)
+
+const identityVersion = 1
+
+// identity is what makes this runner the one that was enrolled. The keys are made
+// and durable before anybody hears of them.
+type identity struct {
+	Version    int               `json:"version"`
+	SignSeed   []byte            `json:"sign_seed"` // Ed25519: signs results
+	BoxPub     []byte            `json:"box_pub"`   // X25519: secrets are sealed to it
+	BoxPriv    []byte            `json:"box_priv"`
+	Runner     fleet.RunnerID    `json:"runner,omitempty"` // empty until enrolled
+	Name       string            `json:"name,omitempty"`
+	Cluster    string            `json:"cluster,omitempty"`
+	Generation uint64            `json:"generation,omitempty"`
+	HMACKey    []byte            `json:"hmac_key,omitempty"`
+	Signing    []wire.SigningKey `json:"signing,omitempty"` // as told at the enrolment; the last is pinned
+	Hubs       []string          `json:"hubs,omitempty"`
+	Trust      wire.Trust        `json:"trust,omitempty"`
+	Pin        []byte            `json:"pin,omitempty"`
+	CA         string            `json:"ca,omitempty"`
+	Plain      bool              `json:"plain,omitempty"`
+	Labels     map[string]string `json:"labels,omitempty"`
+}
+
+func identityFile(dir string) string { return filepath.Join(dir, "identity.json") }
+
+// loadIdentity gives nil where there is none.
+func loadIdentity(dir string) (*identity, error) {
+	b, err := readPrivate(identityFile(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the runner's identity: %w", err)
+	}
+	var id identity
+	if err := json.Unmarshal(b, &id); err != nil {
+		return nil, fmt.Errorf("read the runner's identity in %s: %w", identityFile(dir), err)
+	}
+	if id.Version > identityVersion {
+		return nil, fmt.Errorf("the runner's identity is of format %d, this program knows %d; run the newer program", id.Version, identityVersion)
+	}
+	if len(id.SignSeed) != ed25519.SeedSize || len(id.BoxPub) != 32 || len(id.BoxPriv) != 32 {
+		return nil, fmt.Errorf("the runner's identity in %s is damaged; remove the data directory and enrol anew", identityFile(dir))
+	}
+	return &id, nil
+}
+
+func newIdentity() (*identity, error) {
+	_, priv, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make keys: %w", err)
+	}
+	boxPub, boxPriv, err := box.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make keys: %w", err)
+	}
+	return &identity{Version: identityVersion, SignSeed: priv.Seed(), BoxPub: boxPub[:], BoxPriv: boxPriv[:]}, nil
+}
+
+func (id *identity) signKey() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(id.SignSeed) }
+
+// pinned is the order-signing key from which newer ones are followed.
+func (id *identity) pinned() ed25519.PublicKey {
+	if len(id.Signing) == 0 {
+		return nil
+	}
+	return id.Signing[len(id.Signing)-1].Key
+}
+
+// save writes the identity durably; a crash leaves the old one or the new one.
+func (id *identity) save(dir string) error {
+	b, err := json.MarshalIndent(id, "", "  ")
+	if err != nil {
+		return fmt.Errorf("save the runner's identity: %w", err)
+	}
+	f, err := os.CreateTemp(dir, ".identity-") // made with mode 0600
+	if err != nil {
+		return fmt.Errorf("save the runner's identity: %w", err)
+	}
+	_, err = f.Write(append(b, '\n'))
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), identityFile(dir))
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return fmt.Errorf("save the runner's identity: %w", err)
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("save the runner's identity: %w", err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("save the runner's identity: %w", err)
+	}
+	return nil
+}

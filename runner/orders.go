@@ -1,0 +1,242 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"tugline.dev/tugline/runner/attempt"
+	"tugline.dev/tugline/runner/journal"
+	"tugline.dev/tugline/shared/fleet"
+	"tugline.dev/tugline/shared/wire"
+)
+
+// busyRetry is after how long an assignment that found no free slot may come back.
+const busyRetry = 10 * time.Second
+
+// reconciles takes one desired set after the other.
+func (l *link) reconciles(ctx context.Context, s *session, sets <-chan wire.HeartbeatReply) {
+	for {
+		select {
+		case rep := <-sets:
+			if err := l.r.reconcile(s, rep); err != nil {
+				l.r.fatal(err)
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// reconcile compares a desired set with what is here and does what the plan says.
+// The error is one of the journal.
+func (r *Runner) reconcile(s *session, rep wire.HeartbeatReply) error {
+	counts, err := r.journal.See(journal.Desired{Epoch: rep.Epoch, Term: rep.Term, Index: rep.Index})
+	if err != nil {
+		return err
+	}
+	if !counts {
+		r.log.Debug("an older desired set is passed over", "term", rep.Term, "index", rep.Index)
+		return nil
+	}
+	named := make(map[fleet.Fence]bool, len(rep.Desired))
+	for _, d := range rep.Desired {
+		named[d.Fence] = true
+		if err := r.line(s, d); err != nil {
+			return err
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for f, h := range r.attempts {
+		h.unlisted = !named[f]
+	}
+	return nil
+}
+
+// line does what the plan says about one line of a desired set.
+func (r *Runner) line(s *session, d wire.Desired) error {
+	var w want
+	switch d.Intent {
+	case wire.IntentRun:
+		w = wantRun
+		if d.Accepted {
+			w = wantAccepted
+		}
+	case wire.IntentStop:
+		w = wantStop
+	case wire.IntentForget:
+		w = wantForget
+	default:
+		r.log.Warn("desired set has an intent that this version does not know", "intent", string(d.Intent), "fence", d.Fence.String())
+		return nil
+	}
+	r.mu.Lock()
+	here := r.attempts[d.Fence]
+	r.mu.Unlock()
+	switch plan[w][r.have(here, d)] {
+	case doPrepare:
+		return r.assign(s, d)
+	case doPermit:
+		here.attempt.Permit()
+	case doStop:
+		return r.stop(s, d, here.attempt)
+	case doForget:
+		here.attempt.Forget()
+	case doReportLost:
+		return r.missing(d, true)
+	case doReportGone:
+		return r.missing(d, false)
+	}
+	return nil
+}
+
+func (r *Runner) have(h *held, d wire.Desired) have {
+	if h != nil {
+		switch h.attempt.Stage() {
+		case attempt.Preparing:
+			return havePreparing
+		case attempt.Running:
+			return haveRunning
+		case attempt.Stopping:
+			return haveStopping
+		case attempt.Ending:
+			return haveEnding
+		case attempt.Ended:
+			return haveEnded
+		default:
+			return haveSettled
+		}
+	}
+	if d.Order != nil {
+		var o wire.Order
+		if wire.Decode(d.Order.Order, &o) == nil && o.Kind == wire.OrderAssign && r.journal.SeenOrder(o.ID) {
+			return haveForgotten
+		}
+	}
+	return haveNone
+}
+
+// verify checks the order of a line. An expired one is no reason to decline: the hub
+// sends a fresh one.
+func (r *Runner) verify(s *session, d wire.Desired, kind string) (wire.Order, error) {
+	if d.Order == nil {
+		return wire.Order{}, fmt.Errorf("the line has no order: %w", fleet.OrderExpired)
+	}
+	o, err := wire.VerifyOrder(s.keys, *d.Order, d.Body, wire.Want{Cluster: r.id.Cluster, Epoch: r.journal.Desired().Epoch, Runner: r.id.Runner}, s.now())
+	if err != nil {
+		return o, err
+	}
+	if o.Kind != kind || o.Job != d.Job || o.Fence != d.Fence {
+		return o, fmt.Errorf("order %s is to %s job %s under fence %s, the line is of another: %w", o.ID, o.Kind, o.Job, o.Fence, fleet.BadSignature)
+	}
+	return o, nil
+}
+
+// assign takes a new assignment on, or declines it.
+func (r *Runner) assign(s *session, d wire.Desired) error {
+	o, err := r.verify(s, d, wire.OrderAssign)
+	if errors.Is(err, fleet.OrderExpired) {
+		r.log.Warn("assignment without a valid order is left for the next desired set", "job", string(d.Job), "fence", d.Fence.String(), "err", err)
+		return nil
+	}
+	if err != nil {
+		var c fleet.Code
+		if !errors.As(err, &c) {
+			c = fleet.BadSignature
+		}
+		return r.decline(d, attempt.Declined{Code: c, Detail: err.Error()})
+	}
+	var as wire.Assignment
+	if err := wire.Decode(d.Body, &as); err != nil || as.Fence != d.Fence || as.Job != d.Job {
+		return r.decline(d, attempt.Declined{Code: fleet.BadRequest, Detail: "the assignment cannot be read"})
+	}
+	slots, declining := r.offer()
+	if declining != "" {
+		return r.decline(d, attempt.Declined{Code: fleet.OwnerPolicy, Detail: declining, RetryAfter: time.Minute})
+	}
+	if r.busy() >= slots {
+		return r.decline(d, attempt.Declined{Code: fleet.NoSlot, Detail: fmt.Sprintf("all %d slots of this runner are in use", slots), RetryAfter: busyRetry})
+	}
+	a, err := r.host.Begin(assignmentOf(as), o.ID, d.Body)
+	if errors.Is(err, fleet.BadRequest) {
+		return r.decline(d, attempt.Declined{Code: fleet.BadRequest, Detail: err.Error()})
+	}
+	if err != nil {
+		return err
+	}
+	r.log.Info("assignment taken on", "job", string(as.Job), "fence", as.Fence.String(), "attempt", as.Attempt)
+	r.start(a)
+	r.link.beat(true)
+	return nil
+}
+
+// decline gives back what was not even begun. One that is in the outbox is not said
+// twice.
+func (r *Runner) decline(d wire.Desired, body attempt.Declined) error {
+	if r.journal.PendingOf(d.Fence) {
+		return nil
+	}
+	r.log.Info("assignment declined", "job", string(d.Job), "fence", d.Fence.String(), "code", string(body.Code), "detail", body.Detail)
+	body.Detail = fleet.CutText(body.Detail, fleet.MaxDetail)
+	return r.put(d, attempt.KindDeclined, body)
+}
+
+// stop obeys a stop order.
+func (r *Runner) stop(s *session, d wire.Desired, a *attempt.Attempt) error {
+	o, err := r.verify(s, d, wire.OrderStop)
+	if err != nil {
+		r.log.Warn("stop without a valid order is passed over", "job", string(d.Job), "fence", d.Fence.String(), "err", err)
+		return nil
+	}
+	if err := r.journal.RecordOrder(o.ID); err != nil {
+		return err
+	}
+	var body wire.Stop
+	if err := wire.Decode(d.Body, &body); err != nil {
+		r.log.Warn("stop order cannot be read", "fence", d.Fence.String(), "err", err)
+		return nil
+	}
+	r.log.Info("told to stop", "job", string(d.Job), "fence", d.Fence.String(), "reason", body.Reason)
+	a.Stop(body.Reason)
+	return nil
+}
+
+// missing answers for an attempt of which nothing is here, once a session.
+func (r *Runner) missing(d wire.Desired, lost bool) error {
+	if _, ok := r.journal.Attempt(d.Fence); ok || r.journal.PendingOf(d.Fence) {
+		return nil
+	}
+	r.mu.Lock()
+	said := r.answered[d.Fence]
+	if len(r.answered) > 10000 {
+		clear(r.answered)
+	}
+	r.answered[d.Fence] = true
+	r.mu.Unlock()
+	if said {
+		return nil
+	}
+	r.log.Warn("nothing of an attempt is here", "job", string(d.Job), "fence", d.Fence.String(), "accepted", lost)
+	if !lost {
+		return r.put(d, attempt.KindGone, nil)
+	}
+	err := r.put(d, attempt.KindLost, attempt.Lost{Detail: "the runner has no record and no process of the attempt"})
+	if err != nil {
+		return err
+	}
+	return r.put(d, attempt.KindGone, nil)
+}
+
+func assignmentOf(as wire.Assignment) attempt.Assignment {
+	out := attempt.Assignment{
+		Job: as.Job, Turn: as.Turn, Attempt: as.Attempt, Fence: as.Fence, Spec: as.Spec, Prompt: as.Prompt, PromptText: as.PromptText,
+		Model: as.Model, Fresh: as.Fresh, Branch: as.Branch, CreatedAt: as.CreatedAt,
+	}
+	if res := as.Resume; res != nil {
+		out.Resume = &attempt.Resume{SessionID: res.SessionID, BaseCommit: res.BaseCommit, Bundle: res.Bundle, Tip: res.Tip, Usage: res.Usage}
+	}
+	return out
+}

@@ -1,0 +1,249 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"tugline.dev/tugline/runner/attempt"
+	"tugline.dev/tugline/runner/journal"
+	"tugline.dev/tugline/shared/fleet"
+	"tugline.dev/tugline/shared/wire"
+)
+
+const (
+	maxBatch      = 128       // items of one report
+	maxBatchBytes = 512 << 10 // of their bodies
+	lookAhead     = 1024      // items of the outbox that are looked at
+	minRetry      = 200 * time.Millisecond
+	maxRetry      = 10 * time.Second
+)
+
+// outbox is what one session has sent of the journal's outbox. Items of one attempt
+// go one report at a time, so that none overtakes another; different attempts do not
+// wait for each other.
+type outbox struct {
+	sent  map[uint64]fleet.Fence // unacknowledged, by number
+	busy  map[fleet.Fence]int    // of these, how many of an attempt
+	retry map[fleet.Fence]retry  // attempts whose item must be repeated
+	open  int                    // reports without their acknowledgement
+}
+
+type retry struct {
+	at   time.Time
+	wait time.Duration
+}
+
+// settled is one acknowledgement, on its way from the reader to the reporter.
+type settled struct {
+	seq   uint64
+	retry bool
+}
+
+// reports sends the outbox of the journal, in order, until the session ends.
+func (l *link) reports(ctx context.Context, s *session) {
+	o := &outbox{sent: map[uint64]fleet.Fence{}, busy: map[fleet.Fence]int{}, retry: map[fleet.Fence]retry{}}
+	acks := make(chan []settled, wire.ReportInFlight)
+	l.r.mu.Lock()
+	l.r.acks = acks
+	l.r.mu.Unlock()
+	for {
+		for o.open < wire.ReportInFlight {
+			items := o.pick(l.r.journal.Pending(0, lookAhead), time.Now())
+			if len(items) == 0 {
+				break
+			}
+			if err := l.sendReport(s, items); err != nil {
+				s.end(err)
+				return
+			}
+			o.open++
+		}
+		timer := time.NewTimer(o.until(time.Now()))
+		select {
+		case <-l.r.journal.Changed():
+		case list := <-acks:
+			o.open--
+			o.settle(list, time.Now())
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		timer.Stop()
+	}
+}
+
+// pick gives the next report's items and takes them for sent.
+func (o *outbox) pick(pending []journal.Item, now time.Time) []journal.Item {
+	var out []journal.Item
+	bytes := 0
+	held := map[fleet.Fence]bool{}
+	for _, it := range pending {
+		if _, sent := o.sent[it.Seq]; sent || held[it.Fence] || o.busy[it.Fence] > 0 || o.retry[it.Fence].at.After(now) {
+			held[it.Fence] = true
+			continue
+		}
+		if len(out) > 0 && (len(out) >= maxBatch || bytes+len(it.Body) > maxBatchBytes) {
+			break
+		}
+		bytes += len(it.Body)
+		out = append(out, it)
+	}
+	for _, it := range out {
+		o.sent[it.Seq] = it.Fence
+		o.busy[it.Fence]++
+	}
+	return out
+}
+
+func (o *outbox) settle(list []settled, now time.Time) {
+	again := map[fleet.Fence]bool{}
+	for _, k := range list {
+		f, ok := o.sent[k.seq]
+		if !ok {
+			continue
+		}
+		delete(o.sent, k.seq)
+		if o.busy[f]--; o.busy[f] <= 0 {
+			delete(o.busy, f)
+		}
+		again[f] = again[f] || k.retry
+	}
+	for f, retried := range again {
+		if !retried {
+			delete(o.retry, f)
+			continue
+		}
+		w := min(max(2*o.retry[f].wait, minRetry), maxRetry)
+		o.retry[f] = retry{at: now.Add(jitter(w)), wait: w}
+	}
+}
+
+// until gives the time to the next repetition.
+func (o *outbox) until(now time.Time) time.Duration {
+	d := time.Minute
+	for _, r := range o.retry {
+		if r.at.After(now) {
+			d = min(d, r.at.Sub(now))
+		}
+	}
+	return d
+}
+
+func (l *link) sendReport(s *session, items []journal.Item) error {
+	var rep wire.Report
+	for _, it := range items {
+		w, err := l.reportItem(it)
+		if err != nil {
+			return err
+		}
+		rep.Items = append(rep.Items, w)
+	}
+	body, err := wire.Encode(rep)
+	if err != nil {
+		return fmt.Errorf("encode report: %w", err)
+	}
+	return s.send(wire.TypeReport, body)
+}
+
+// reportItem puts an item of the outbox into the words of the protocol. Signing the
+// same result again gives the same bytes.
+func (l *link) reportItem(it journal.Item) (wire.ReportItem, error) {
+	w := wire.ReportItem{Seq: it.Seq, Job: it.Job, Fence: it.Fence}
+	var into any
+	switch it.Kind {
+	case attempt.KindAccepted:
+		w.Accepted = new(wire.Accepted)
+		into = w.Accepted
+	case attempt.KindDeclined:
+		w.Declined = new(wire.Declined)
+		into = w.Declined
+	case attempt.KindFacts:
+		into = &w.Facts
+	case attempt.KindLost:
+		w.Lost = new(wire.Lost)
+		into = w.Lost
+	case attempt.KindSealed:
+		w.Sealed = new(wire.Sealed)
+		into = w.Sealed
+	case attempt.KindPushed:
+		w.Pushed = new(wire.Pushed)
+		into = w.Pushed
+	case attempt.KindGone:
+		w.Gone = true
+		return w, nil
+	case attempt.KindFinished:
+		var f attempt.Finished
+		if err := json.Unmarshal(it.Body, &f); err != nil {
+			return w, fmt.Errorf("read the result of %s in the outbox: %w", it.Fence, err)
+		}
+		w.Finished = &wire.Finished{
+			Exit: f.Exit, Class: f.Class, Detail: f.Detail, ResetAt: f.ResetAt, SessionID: f.SessionID, Model: f.Model, Usage: f.Usage,
+			StartedAt: f.StartedAt, FinishedAt: f.FinishedAt, Output: f.Output, Events: f.Events, Dropped: f.Dropped, Evidence: f.Evidence,
+		}
+		return w, wire.SignFinished(l.id.signKey(), it.Job, it.Fence, w.Finished)
+	default:
+		return w, fmt.Errorf("item %d of the outbox is of kind %q, which this program does not know; run the newer program", it.Seq, it.Kind)
+	}
+	if err := json.Unmarshal(it.Body, into); err != nil {
+		return w, fmt.Errorf("read %s of %s in the outbox: %w", it.Kind, it.Fence, err)
+	}
+	return w, nil
+}
+
+// settle takes the hub's answer to one report: what is settled leaves the outbox, an
+// accept becomes the permit to start, a refused one ends its attempt.
+func (l *link) settle(_ *session, ack wire.ReportAck) error {
+	r := l.r
+	pending := map[uint64]journal.Item{}
+	for _, it := range r.journal.Pending(0, lookAhead) {
+		pending[it.Seq] = it
+	}
+	var done []uint64
+	list := make([]settled, len(ack.Items))
+	for i, k := range ack.Items {
+		list[i] = settled{k.Seq, k.Retry}
+		if !k.Retry {
+			done = append(done, k.Seq)
+		}
+	}
+	if err := r.journal.Ack(done...); err != nil {
+		r.fatal(err)
+		return err
+	}
+	for _, k := range ack.Items {
+		it, ok := pending[k.Seq]
+		if !ok || k.Retry {
+			continue
+		}
+		if k.Code != "" {
+			r.log.Info("hub refused a report", "job", string(it.Job), "fence", it.Fence.String(), "kind", it.Kind, "code", string(k.Code), "detail", k.Detail)
+		}
+		r.mu.Lock()
+		h := r.attempts[it.Fence]
+		r.mu.Unlock()
+		if h == nil {
+			continue
+		}
+		if it.Kind == attempt.KindAccepted {
+			if k.Code == "" {
+				h.attempt.Permit()
+			} else {
+				h.attempt.Stop("the hub refused the accept: " + string(k.Code))
+			}
+		}
+		h.attempt.Acked()
+	}
+	r.mu.Lock()
+	acks := r.acks
+	r.mu.Unlock()
+	if acks != nil {
+		select {
+		case acks <- list:
+		default: // one report was answered more than once
+		}
+	}
+	return nil
+}

@@ -1,0 +1,268 @@
+// Package runner is the workstation's side of the mesh: it dials out to a hub, shows
+// what it has and does what signed orders ask for, within its owner's rules.
+//
+//	link ── heartbeat ──► hub          one goroutine each: connect and read, heartbeats,
+//	     ◄─ desired set ──             reports, reconciling
+//	reconcile ── plan ──► attempts     one goroutine each, see runner/attempt
+//	attempts ──► journal ──► reports   every report is durable here until the hub has it
+//
+// It guarantees that nothing slow delays a heartbeat, that an attempt which the hub
+// does not name goes on, that one which may have run is never started again, and
+// that a restarted runner finds every job that it left.
+package runner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"tugline.dev/tugline/runner/attempt"
+	"tugline.dev/tugline/runner/journal"
+	"tugline.dev/tugline/runner/worktree"
+	"tugline.dev/tugline/shared/fleet"
+	"tugline.dev/tugline/shared/wire"
+)
+
+// Runner runs one data directory. Make one with New, then call Run once.
+type Runner struct {
+	cfg     Config
+	log     *slog.Logger
+	machine string
+
+	// Set by Run before any other goroutine starts.
+	journal *journal.Journal
+	id      *identity
+	host    *attempt.Host
+	link    *link
+	work    sync.WaitGroup
+	life    context.Context // of attempts
+	fatal   func(error)     // ends Run
+
+	detectNow chan struct{}
+
+	storeMu  sync.Mutex
+	store    *worktree.Store
+	storeKey string
+
+	mu          sync.Mutex
+	owner       Owner
+	secretNames []string
+	harnesses   []fleet.HarnessInfo
+	alerts      map[string]string
+	lowDisk     string
+	attempts    map[fleet.Fence]*held
+	answered    map[fleet.Fence]bool // told the hub that nothing of it is here
+	acks        chan<- []settled     // to the reporter of the present session
+}
+
+// held is an attempt together with what the hub makes of it.
+type held struct {
+	attempt  *attempt.Attempt
+	unlisted bool // the last desired set did not name it
+}
+
+var errSlept = errors.New("the machine slept")
+
+// stopPatience is how long jobs may take to end with a runner in development mode.
+const stopPatience = 15 * time.Second
+
+// New checks the configuration. It starts and writes nothing.
+func New(cfg Config) (*Runner, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	exec := fleet.HarnessInfo{Name: "exec", SignedIn: "yes"}
+	return &Runner{
+		cfg: cfg, log: cfg.Logger, machine: machineID(), detectNow: make(chan struct{}, 1), owner: DefaultOwner(),
+		harnesses: []fleet.HarnessInfo{exec}, alerts: map[string]string{}, attempts: map[fleet.Fence]*held{}, answered: map[fleet.Fence]bool{},
+	}, nil
+}
+
+// Run runs until ctx ends; then it returns nil, and jobs go on under their
+// supervisors until a later Run finds them. An error wraps journal.ErrLocked where
+// another runner has the directory, is a *StandDown where the hub sent this runner
+// away, or says why the runner can't run.
+func (r *Runner) Run(ctx context.Context) error {
+	j, err := journal.Open(r.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	defer j.Close()
+	r.journal = j
+	if note := j.Note(); note != "" {
+		r.log.Error("journal was repaired", "note", note)
+		r.alert("journal", note)
+	}
+	if r.id, err = r.enrolled(ctx); err != nil {
+		return err
+	}
+	r.log = r.log.With("runner", string(r.id.Runner))
+	if r.link, err = newLink(r, r.id); err != nil {
+		return err
+	}
+	r.loadOwner()
+	r.host = &attempt.Host{
+		Dir: r.cfg.Dir, Self: r.cfg.Self, Journal: j, Hub: r.link, Trees: r.trees, Policy: r.policy, Harness: r.harness,
+		Secrets: r.secrets, Free: r.free, Environ: os.Environ, Logger: r.log, CredentialFile: filepath.Join(r.cfg.Dir, "git-credentials.yaml"),
+	}
+
+	// In development mode the link outlives ctx until the jobs have ended.
+	work, cancel := context.WithCancelCause(ctx)
+	if r.cfg.DevMode {
+		work, cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	}
+	defer cancel(nil)
+	var failed error
+	var once sync.Once
+	r.fatal = func(err error) { once.Do(func() { failed = err; cancel(err) }) }
+	r.life = work
+	r.recover()
+	r.work.Go(func() {
+		if err := r.link.run(work); err != nil {
+			r.fatal(err)
+		}
+	})
+	r.work.Go(func() { r.watchOwner(work) })
+	r.work.Go(func() { r.detects(work) })
+	r.work.Go(func() { r.watchDisk(work) })
+	r.work.Go(func() { r.hangUps(work) })
+	if r.cfg.DevMode {
+		select {
+		case <-ctx.Done():
+			r.endJobs()
+			cancel(nil)
+		case <-work.Done():
+		}
+	}
+	r.work.Wait()
+	cancel(nil)
+	return failed
+}
+
+// hangUps looks for the agent CLIs anew on SIGHUP, which must not end the runner.
+func (r *Runner) hangUps(ctx context.Context) {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGHUP)
+	defer signal.Stop(c)
+	for {
+		select {
+		case <-c:
+			r.loadOwner()
+			r.redetect()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// recover takes up every attempt of the journal.
+func (r *Runner) recover() {
+	for _, rec := range r.journal.Attempts() {
+		var as wire.Assignment
+		if err := wire.Decode(rec.Assignment, &as); err != nil {
+			r.log.Error("assignment in the journal cannot be read", "fence", rec.Fence.String(), "err", err)
+			r.alert("journal", fmt.Sprintf("attempt %s of job %s cannot be read from the journal", rec.Fence, rec.Job))
+			continue
+		}
+		r.start(r.host.Resume(rec, assignmentOf(as)))
+	}
+}
+
+// start gives an attempt its goroutine.
+func (r *Runner) start(a *attempt.Attempt) {
+	r.mu.Lock()
+	r.attempts[a.Fence()] = &held{attempt: a}
+	r.mu.Unlock()
+	r.work.Go(func() {
+		err := a.Run(r.life)
+		r.mu.Lock()
+		delete(r.attempts, a.Fence())
+		r.mu.Unlock()
+		if err != nil {
+			r.fatal(err)
+			return
+		}
+		r.changed()
+	})
+}
+
+// ordered lists the attempts by fence; the caller holds the lock.
+func (r *Runner) ordered() []*held {
+	return slices.SortedFunc(maps.Values(r.attempts), func(a, b *held) int {
+		f, g := a.attempt.Fence(), b.attempt.Fence()
+		return cmp.Or(cmp.Compare(f.Epoch, g.Epoch), cmp.Compare(f.Index, g.Index))
+	})
+}
+
+// forgetAnswers makes a new session hear again what is not here.
+func (r *Runner) forgetAnswers() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.answered)
+}
+
+// busy counts the attempts that occupy a slot: until their end is reported.
+func (r *Runner) busy() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, h := range r.attempts {
+		if h.attempt.Stage() < attempt.Ended {
+			n++
+		}
+	}
+	return n
+}
+
+// put adds an item about an attempt that is not here.
+func (r *Runner) put(d wire.Desired, kind string, body any) error {
+	it := journal.Item{Job: d.Job, Fence: d.Fence, Kind: kind}
+	if body != nil {
+		b, err := wire.Encode(body)
+		if err != nil {
+			return fmt.Errorf("encode %s: %w", kind, err)
+		}
+		it.Body = b
+	}
+	return r.journal.Put(journal.Durable, it)
+}
+
+// changed asks for a heartbeat, once there is a link.
+func (r *Runner) changed() {
+	if r.link != nil {
+		r.link.Changed()
+	}
+}
+
+// endJobs stops every job and waits until their processes are gone, for a while.
+func (r *Runner) endJobs() {
+	r.mu.Lock()
+	all := r.ordered()
+	r.mu.Unlock()
+	for _, h := range all {
+		h.attempt.Stop("the runner stops")
+	}
+	deadline := time.NewTimer(stopPatience)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for r.busy() > 0 {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			r.log.Warn("jobs did not end in time; they go on under their supervisors", "count", r.busy())
+			return
+		}
+	}
+}

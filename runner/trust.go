@@ -1,0 +1,100 @@
+package runner
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"tugline.dev/tugline/shared/wire"
+)
+
+const dialTime = 10 * time.Second
+
+// tlsConfig gives how a hub proves itself, as the ticket said.
+func tlsConfig(trust wire.Trust, pin []byte, ca string) (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	switch trust {
+	case wire.TrustSystem:
+	case wire.TrustCA:
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM([]byte(ca)) {
+			return nil, errors.New("the ticket's CA certificate cannot be read; make a new ticket")
+		}
+	case wire.TrustPin:
+		if len(pin) != sha256.Size {
+			return nil, errors.New("the pin of the hub's key is missing; make a new ticket")
+		}
+		// The chain is verified below, by the pinned key and not by name: a hub may be
+		// reached at any address.
+		c.InsecureSkipVerify = true
+		c.VerifyConnection = func(cs tls.ConnectionState) error { return verifyPin(cs.PeerCertificates, pin) }
+	default:
+		return nil, fmt.Errorf("trust %q is not known; use the same release as the hub", trust)
+	}
+	return c, nil
+}
+
+// verifyPin sees that a chain holds a CA with the pinned public key, and that the
+// leaf is signed by it.
+func verifyPin(chain []*x509.Certificate, pin []byte) error {
+	if len(chain) == 0 {
+		return errors.New("the hub showed no certificate")
+	}
+	between := x509.NewCertPool()
+	for _, c := range chain[1:] {
+		between.AddCert(c)
+	}
+	for _, c := range chain {
+		sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
+		if subtle.ConstantTimeCompare(sum[:], pin) != 1 || !c.IsCA {
+			continue
+		}
+		roots := x509.NewCertPool()
+		roots.AddCert(c)
+		_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+		if err != nil {
+			return fmt.Errorf("the hub's certificate does not come from the pinned key: %w", err)
+		}
+		return nil
+	}
+	return errors.New("the hub does not hold the key that the ticket pins: it is another hub, or somebody is in between")
+}
+
+// network is how this runner reaches hubs.
+type network struct {
+	tls    *tls.Config // nil for plain HTTP
+	dial   func(ctx context.Context, network, address string) (net.Conn, error)
+	client *http.Client
+}
+
+func newNetwork(id *identity, dial func(ctx context.Context, network, address string) (net.Conn, error)) (*network, error) {
+	n := &network{dial: dial}
+	if !id.Plain {
+		c, err := tlsConfig(id.Trust, id.Pin, id.CA)
+		if err != nil {
+			return nil, err
+		}
+		n.tls = c
+	}
+	t := &http.Transport{
+		TLSClientConfig: n.tls, TLSHandshakeTimeout: dialTime, ResponseHeaderTimeout: wire.PollHold + 15*time.Second,
+		MaxIdleConnsPerHost: 4, IdleConnTimeout: 90 * time.Second, ForceAttemptHTTP2: true,
+	}
+	if dial != nil {
+		t.DialContext = dial
+	} else {
+		t.Proxy = http.ProxyFromEnvironment
+		t.DialContext = (&net.Dialer{Timeout: dialTime, KeepAlive: 15 * time.Second}).DialContext
+	}
+	n.client = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return n, nil
+}
+
+func (n *network) close() { n.client.CloseIdleConnections() }
