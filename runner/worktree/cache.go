@@ -178,7 +178,8 @@ func (c *cache) damaged(ctx context.Context, err error) bool {
 
 // fetch brings the remote's branches and tags up to date.
 func (s *Store) fetch(ctx context.Context, c *cache, req Request, arrived time.Time, more []string) error {
-	args := []string{"fetch", "--no-write-fetch-head", "--no-auto-gc", "--no-recurse-submodules", "--progress", "--update-shallow"}
+	c.sweep()
+	args := []string{"fetch", "--no-write-fetch-head", "--no-auto-gc", "--no-recurse-submodules", "--progress", "--update-shallow", "--upload-pack=git-upload-pack"}
 	empty, err := c.isEmpty(ctx)
 	if err != nil {
 		return err
@@ -225,6 +226,26 @@ func (s *Store) transfer(ctx context.Context, c *cache, req Request, args []stri
 		_, err := c.git.run(ctx, call{dir: c.path, args: args, stall: s.git.stall, progress: req.Progress, remote: c.url})
 		return err
 	})
+}
+
+// sweep deletes what transfers left that were cut off long ago.
+func (c *cache) sweep() {
+	sweepOld(filepath.Join(c.path, "objects", "pack"), "tmp_")
+}
+
+const leftoverAge = 24 * time.Hour
+
+// sweepOld deletes entries of a directory that begin with prefix and were not changed for a day: nobody works on them.
+func sweepOld(dir, prefix string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && strings.HasPrefix(e.Name(), prefix) && time.Since(info.ModTime()) > leftoverAge {
+			_ = removeAll(filepath.Join(dir, e.Name()))
+		}
+	}
 }
 
 func (c *cache) isEmpty(ctx context.Context) (bool, error) {

@@ -23,7 +23,7 @@ func (s *Store) fill(ctx context.Context, rec *record, req Request) error {
 	}
 	req.tell("checking out %s", rec.Branch)
 	// A partial clone fetches file contents here without a sign of life, hence the long bound.
-	_, err := ws.git.run(ctx, call{dir: ws.top, stall: 10 * s.git.stall, progress: req.Progress,
+	_, err := ws.git.with(req.Env...).run(ctx, call{dir: ws.top, stall: 10 * s.git.stall, progress: req.Progress,
 		args: []string{"checkout", "--force", "--progress", "--no-guess", rec.Branch, "--"}})
 	if err != nil {
 		var failed *gitError
@@ -47,7 +47,7 @@ func (s *Store) fillSubmodules(ctx context.Context, rec *record, req Request) er
 	}
 	req.tell("fetching submodules")
 	from := "a submodule of " + Redact(rec.URL)
-	g := s.remoteGit().with("GIT_LITERAL_PATHSPECS=0")
+	g := s.remoteGit().with("GIT_LITERAL_PATHSPECS=0").with(req.Env...)
 	cache := filepath.Join(s.dir, "repos", rec.Cache, rec.Generation)
 	err := s.patiently(ctx, nil, cache, func() error {
 		// An address that a cache learnt from an older commit may have moved since.
@@ -94,7 +94,7 @@ func (s *Store) fillLFS(ctx context.Context, rec *record, req Request) error {
 		return nil
 	})
 	if err == nil {
-		_, err = s.remoteGit().with("GIT_LFS_SKIP_SMUDGE=0", "GIT_LFS_FORCE_PROGRESS=1").run(ctx,
+		_, err = s.remoteGit().with("GIT_LFS_SKIP_SMUDGE=0", "GIT_LFS_FORCE_PROGRESS=1").with(req.Env...).run(ctx,
 			call{dir: rec.Path, stall: s.git.stall, progress: req.Progress, remote: "the LFS store of " + Redact(rec.URL), args: []string{"lfs", "pull"}})
 	}
 	if ctx.Err() != nil {

@@ -91,7 +91,9 @@ func commitFile(t testing.TB, dir, name, content string) string {
 // origin makes a repository with two commits, a branch and a tag.
 func origin(t testing.TB) string {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "demo repo")
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	must(err)
+	dir := filepath.Join(base, "demo repo")
 	run(t, filepath.Dir(dir), "init", "-q", dir)
 	run(t, dir, "config", "core.hooksPath", "/dev/null") // of the server's side
 	write(t, filepath.Join(dir, ".gitignore"), "*.ignored\n")

@@ -16,7 +16,7 @@ import (
 // nothing that an agent's configuration could have git start.
 var settings = []string{
 	"core.hooksPath=/dev/null", "core.fsmonitor=false", "core.askPass=", "core.safecrlf=false",
-	"core.commitGraph=false", "gc.auto=0", "maintenance.auto=false", "commit.gpgSign=false", "tag.gpgSign=false",
+	"core.commitGraph=false", "core.untrackedCache=false", "gc.auto=0", "maintenance.auto=false", "commit.gpgSign=false", "tag.gpgSign=false",
 	"push.gpgSign=false", "push.followTags=false", "fetch.recurseSubmodules=false", "submodule.recurse=false",
 	"diff.ignoreSubmodules=dirty", "i18n.commitEncoding=UTF-8", "i18n.logOutputEncoding=UTF-8",
 	"status.showUntrackedFiles=normal", "advice.detachedHead=false",

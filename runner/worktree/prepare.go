@@ -36,6 +36,8 @@ type Request struct {
 	Filter string
 	// Branch is the job's branch; tugline/JOB if "".
 	Branch string
+	// Env is added to git's environment, for a credential helper.
+	Env []string
 	// Progress gets one line about what is going on, at most four a second; it must not block.
 	Progress func(detail string)
 }
@@ -153,6 +155,7 @@ func (s *Store) build(ctx context.Context, req Request, rec *record, identity st
 		if err != nil {
 			return nil, err
 		}
+		c.git = c.git.with(req.Env...)
 		base, head, err := s.obtain(ctx, c, req, arrived)
 		if err != nil {
 			return c, err

@@ -368,6 +368,21 @@ func TestRebuild(t *testing.T) {
 	if res2 := harvest(t, again, CommitAuto); res2.CommitCount != 1 || res2.Tip != res.Tip {
 		t.Errorf("got %+v", res2)
 	}
+	// So it is where the cache was damaged meanwhile.
+	if out, err := s.Remove(t.Context(), "job1"); err != nil || !out.Removed {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	must(filepath.WalkDir(filepath.Join(s.cacheOf(tree).path, "objects"), func(p string, d os.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			must(os.Chmod(p, 0o600))
+			must(os.WriteFile(p, []byte("garbage"), 0o600))
+		}
+		return err
+	}))
+	again, err = s.Rebuild(t.Context(), Request{Job: "job1", Fence: fence2, URL: src, BaseCommit: res.Base, Bundle: res.BundlePath})
+	if err != nil || again.Path != tree.Path || run(t, again.Path, "rev-parse", "HEAD") != res.Tip {
+		t.Fatalf("%+v, %v", again, err)
+	}
 	_, err = open(t, nil).Rebuild(t.Context(), Request{Job: "job1", Fence: fence2, URL: src})
 	wantCode(t, err, fleet.NotFound)
 }

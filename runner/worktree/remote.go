@@ -72,12 +72,13 @@ func Redact(raw string) string {
 	if err != nil {
 		return raw[strings.LastIndex(raw, "@")+1:]
 	}
-	if u.User != nil {
-		if u.Scheme == "ssh" && u.User.Username() != "" {
-			u.User = url.User(u.User.Username())
-		} else {
-			u.User = nil
-		}
+	if u.User == nil {
+		return raw
+	}
+	if u.Scheme == "ssh" && u.User.Username() != "" {
+		u.User = url.User(u.User.Username())
+	} else {
+		u.User = nil
 	}
 	return u.String()
 }
@@ -87,9 +88,14 @@ func canonical(raw string) string {
 	if len(raw) > 1 {
 		raw = strings.TrimRight(raw, "/")
 	}
-	if u, err := url.Parse(raw); err == nil && u.Scheme != "" && u.Host != "" {
-		u.Host = strings.ToLower(u.Host)
-		return u.String()
+	if scheme, rest, ok := strings.Cut(raw, "://"); ok {
+		host, path, _ := strings.Cut(rest, "/")
+		if user, name, ok := strings.Cut(host, "@"); ok {
+			host = user + "@" + strings.ToLower(name)
+		} else {
+			host = strings.ToLower(host)
+		}
+		return strings.ToLower(scheme) + "://" + host + "/" + path
 	}
 	return raw
 }

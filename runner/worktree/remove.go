@@ -62,6 +62,8 @@ func (s *Store) remove(ctx context.Context, rec *record) (Removal, error) {
 	if err := unregister(s.workspace(rec).common, rec.Path); err != nil {
 		return Removal{}, err
 	}
+	sweepOld(filepath.Join(s.dir, "trash"), "")
+	sweepOld(filepath.Join(s.dir, "tmp"), "w-")
 	rec.State = stateRemoved
 	return Removal{Removed: true, Bytes: size}, s.save(rec)
 }

@@ -64,6 +64,9 @@ func (s *Store) describe(ctx context.Context, rec *record, req HarvestRequest, r
 	if err := c.noteLinks(ctx, from, tip, res); err != nil {
 		return err
 	}
+	if isDir(filepath.Join(c.path, "lfs", "objects")) {
+		res.note("the repository uses Git LFS; patch and bundle carry pointers, the contents go along with a push only")
+	}
 	if err := os.MkdirAll(req.Out, 0o700); err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func (w workspace) snapshot(ctx context.Context, tmp string, limit int64) (*snap
 // startIndex copies the workspace's index, so that files which did not change need not be read again. One that git can't
 // read is replaced by the commit's tree.
 func (w workspace) startIndex(ctx context.Context, g git, snap *snapshot) error {
-	err := copyFile(filepath.Join(w.gitDir, "index"), snap.Index)
+	err := copyIndex(filepath.Join(w.gitDir, "index"), snap.Index)
 	if err == nil {
 		var entries []string
 		if entries, err = g.list(ctx, w.top, "ls-files", "-z", "-v", "--stage"); err == nil {
@@ -245,16 +245,21 @@ func canRead(path string) bool {
 	return f.Close() == nil
 }
 
-func copyFile(from, to string) error {
+// copyIndex keeps the time of the file, by which git knows which entries are too young to be trusted by their own times.
+func copyIndex(from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
+	st, err := in.Stat()
+	if err != nil {
+		return err
+	}
 	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
+	return errors.Join(err, out.Close(), os.Chtimes(to, st.ModTime(), st.ModTime()))
 }

@@ -7,7 +7,8 @@
 // reason told; a fetch never writes a local branch; a push is never forced; no hook of a repository is run; no
 // credential is written to a URL or a git config; a damaged cache is set aside, never deleted. Two processes may share
 // a Store's directory. It leaves to others: when a job may start or push, which credentials there are, how results
-// travel, and how long anything is kept.
+// travel, and how long anything is kept. An agent that may write outside of its worktree can change the configuration and
+// the local branches that all jobs of a repository share; it is held by its permissions, not by this package.
 package worktree
 
 import (

@@ -84,7 +84,7 @@ func (s *Store) rebuildFromBranch(ctx context.Context, req Request, rec *record)
 	}
 	c := s.cacheAt(rec.Cache, rec.Generation, rec.URL)
 	c.hold = h
-	done, err := func() (bool, error) {
+	made, err := func() (bool, error) {
 		defer h.release()
 		if c.git.isSound(ctx, c.path) != nil {
 			return false, nil
@@ -99,11 +99,18 @@ func (s *Store) rebuildFromBranch(ctx context.Context, req Request, rec *record)
 		rec.State, rec.Fence = statePreparing, req.Fence
 		return true, s.addWorktree(ctx, c, rec, tip)
 	}()
-	if err != nil || !done {
-		return nil, err
+	if err == nil && made {
+		err = s.fill(ctx, rec, req)
 	}
-	if err := s.fill(ctx, rec, req); err != nil {
+	if err != nil && c.damaged(ctx, err) {
+		s.log.Warn("the cache of a job's branch is damaged", "job", rec.Job, "path", c.path, "err", err)
+		return nil, s.discard(rec)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("rebuild worktree of job %s: %w", rec.Job, err)
+	}
+	if !made {
+		return nil, nil
 	}
 	rec.State = stateReady
 	if err := s.save(rec); err != nil {
