@@ -203,20 +203,14 @@ func (s *Store) Delete(d fleet.Digest) error {
 	}
 	sh := s.lock(d)
 	defer sh.Unlock()
-	path := s.path(d)
-	stat, err := os.Lstat(path)
+	stat, err := os.Lstat(s.path(d))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err == nil {
-		err = os.Remove(path)
+		err = s.remove(sh, d, stat.Size())
 	}
 	if err != nil {
-		return fmt.Errorf("delete blob %s: %w", d, err)
-	}
-	s.count(-1, -stat.Size())
-	sh.unsynced = true
-	if err := sh.settle(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("delete blob %s: %w", d, err)
 	}
 	return nil
@@ -253,8 +247,8 @@ func (s *Store) publish(d fleet.Digest, size int64, path string) error {
 	return sh.settle(filepath.Dir(s.path(d)))
 }
 
-// stored says whether the blob is there already, and refuses a size that it does
-// not have.
+// stored says whether the blob is there already, and then renews it; it refuses a
+// size that the blob does not have.
 func (s *Store) stored(ctx context.Context, d fleet.Digest, size int64) (bool, error) {
 	if err := checkDigest(d); err != nil {
 		return false, err
@@ -268,7 +262,7 @@ func (s *Store) stored(ctx context.Context, d fleet.Digest, size int64) (bool, e
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	info, err := s.Stat(d)
+	info, err := s.Renew(d)
 	switch {
 	case errors.Is(err, fleet.BlobMissing):
 		return false, nil
