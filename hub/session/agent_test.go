@@ -24,7 +24,7 @@ import (
 // agent is a runner as another program might be written from the protocol: it uses
 // nothing of the server.
 type agent struct {
-	t       *testing.T
+	t       testing.TB
 	h       *hub
 	id      fleet.RunnerID
 	gen     uint64
@@ -224,7 +224,7 @@ func (a *agent) tryLink() (*linkTalk, *wire.Goodbye) {
 	return l, nil
 }
 
-func goodbye(t *testing.T, f wire.Frame) *wire.Goodbye {
+func goodbye(t testing.TB, f wire.Frame) *wire.Goodbye {
 	t.Helper()
 	var g wire.Goodbye
 	if f.Type != wire.TypeGoodbye || wire.Decode(f.Body, &g) != nil {
@@ -233,7 +233,7 @@ func goodbye(t *testing.T, f wire.Frame) *wire.Goodbye {
 	return &g
 }
 
-func welcome(t *testing.T, f wire.Frame) string {
+func welcome(t testing.TB, f wire.Frame) string {
 	t.Helper()
 	var w wire.Welcome
 	if f.Type != wire.TypeWelcome || wire.Decode(f.Body, &w) != nil || w.Session == "" {
@@ -418,7 +418,7 @@ func (x *httpTalk) close()                         {}
 
 // What a runner says, in the words of the protocol.
 
-func encode(t *testing.T, v any) []byte {
+func encode(t testing.TB, v any) []byte {
 	t.Helper()
 	b, err := wire.Encode(v)
 	if err != nil {
@@ -497,7 +497,7 @@ func (a *agent) finished(j fleet.JobID, f fleet.Fence, exit int) wire.ReportItem
 }
 
 // ok fails the test unless every item was taken.
-func ok(t *testing.T, acks []wire.ItemAck) {
+func ok(t testing.TB, acks []wire.ItemAck) {
 	t.Helper()
 	for _, k := range acks {
 		if k.Code != "" {
@@ -507,7 +507,7 @@ func ok(t *testing.T, acks []wire.ItemAck) {
 }
 
 // refused fails the test unless the item was refused with the code.
-func refused(t *testing.T, acks []wire.ItemAck, code fleet.Code, retry bool) {
+func refused(t testing.TB, acks []wire.ItemAck, code fleet.Code, retry bool) {
 	t.Helper()
 	if len(acks) != 1 || acks[0].Code != code || acks[0].Retry != retry {
 		t.Fatalf("acknowledged as %+v, want code %s, retry %v", acks, code, retry)

@@ -3,7 +3,9 @@ package session
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -388,5 +390,26 @@ func TestLive(t *testing.T) {
 	defer h.mu.Unlock()
 	if len(h.live) != 1 || h.live[0].Text != "hel" {
 		t.Errorf("live events are %+v", h.live)
+	}
+}
+
+// TestLongEvidence sees that an end is recorded however much it says.
+func TestLongEvidence(t *testing.T) {
+	h := newHub(t)
+	a := h.enrolled()
+	k := a.link()
+	j, f := h.assign(a.id)
+	e := &fleet.Evidence{Tip: "abc", BundleChecked: true}
+	for i := range 3000 {
+		e.Artifacts = append(e.Artifacts, fleet.Artifact{Name: fmt.Sprintf("file-%d", i), Digest: digest([]byte{byte(i)})})
+	}
+	fin := &wire.Finished{Exit: fleet.Exit{Reason: "exited"}, Detail: strings.Repeat("x", 300<<10), FinishedAt: time.Now(), Evidence: e}
+	if err := wire.SignFinished(a.sign, j, f, fin); err != nil {
+		t.Fatal(err)
+	}
+	ok(t, a.report(k, wire.ReportItem{Job: j, Fence: f, Accepted: &wire.Accepted{}}, wire.ReportItem{Job: j, Fence: f, Finished: fin}))
+	got := h.job(j).Turn().Attempts[0].Evidence
+	if n := len(got.Artifacts); n == 0 || n >= 3000 || got.Tip != "abc" || got.BundleChecked || len(got.Notes) != 1 {
+		t.Errorf("%d artifacts, notes %q, checked %v", n, got.Notes, got.BundleChecked)
 	}
 }

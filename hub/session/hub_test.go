@@ -35,7 +35,7 @@ const patience = 10 * time.Second
 // hub is a server over real sockets with a real state machine and real stores;
 // only the log is a mutex.
 type hub struct {
-	t      *testing.T
+	t      testing.TB
 	srv    *Server
 	url    string
 	spool  *spool.Store
@@ -53,7 +53,7 @@ type hub struct {
 }
 
 // newHub starts one; adjust may change its configuration.
-func newHub(t *testing.T, adjust ...func(*Config)) *hub {
+func newHub(t testing.TB, adjust ...func(*Config)) *hub {
 	t.Helper()
 	h := &hub{t: t, machine: state.New(), leading: true}
 	var err error
@@ -186,7 +186,7 @@ func (h *hub) assign(r fleet.RunnerID, adjust ...func(*state.SubmitJob)) (fleet.
 }
 
 // eventually waits until ok holds.
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	end := time.After(patience)
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -200,7 +200,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func random(t *testing.T, n int) []byte {
+func random(t testing.TB, n int) []byte {
 	t.Helper()
 	b := make([]byte, n)
 	if _, err := rand.Read(b); err != nil {

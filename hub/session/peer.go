@@ -98,6 +98,14 @@ func (x *session) lastBeat() time.Time {
 	return x.beatAt
 }
 
+// heard notes life of the runner other than a heartbeat.
+func (x *session) heard() {
+	x.mu.Lock()
+	x.beatAt = x.srv.now()
+	x.mu.Unlock()
+	x.srv.note(x)
+}
+
 // staleAfter is the silence after which the runner counts as stale.
 func (x *session) staleAfter() time.Duration {
 	x.mu.Lock()

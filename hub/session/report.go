@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"crypto/ed25519"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,6 +18,8 @@ import (
 const (
 	maxItems    = 512 // items of one report
 	maxParallel = 8   // attempts of one report that are settled side by side
+	maxDetail   = 4 << 10
+	maxEvidence = 128 << 10 // bytes of evidence as JSON; half of what an entry may have
 )
 
 // report settles the items of a report and gives the body of its acknowledgement.
@@ -125,9 +128,7 @@ func (x *session) commit(ctx context.Context, it *wire.ReportItem) error {
 	case it.Sealed != nil:
 		return x.seal(ctx, a, it)
 	case it.Evidence != nil:
-		e := it.Evidence.Evidence
-		uncheck(&e)
-		return s.propose(ctx, &state.UpdateEvidence{Job: it.Job, Fence: it.Fence, Evidence: &e})
+		return s.propose(ctx, &state.UpdateEvidence{Job: it.Job, Fence: it.Fence, Evidence: recordable(&it.Evidence.Evidence)})
 	default:
 		return s.propose(ctx, &state.RecordPush{Job: it.Job, Fence: it.Fence, Ref: it.Pushed.Ref, SHA: it.Pushed.SHA, Result: it.Pushed.Result})
 	}
@@ -165,23 +166,42 @@ func (x *session) finish(ctx context.Context, v state.View, j *fleet.Job, t *fle
 	if err := wire.VerifyFinished(ed25519.PublicKey(r.SignKey), it.Job, it.Fence, f); err != nil {
 		return err
 	}
-	var evidence *fleet.Evidence
-	if f.Evidence != nil {
-		e := *f.Evidence
-		uncheck(&e)
-		evidence = &e
-	}
 	err := x.srv.propose(ctx, &state.FinishAttempt{
-		Job: it.Job, Fence: it.Fence, Exit: f.Exit, Class: f.Class, Detail: f.Detail, ResetAt: f.ResetAt,
+		Job: it.Job, Fence: it.Fence, Exit: f.Exit, Class: f.Class, Detail: fleet.CutText(f.Detail, maxDetail), ResetAt: f.ResetAt,
 		SessionID: f.SessionID, Model: f.Model, Usage: f.Usage, StartedAt: f.StartedAt, FinishedAt: f.FinishedAt,
-		Output: f.Output, Events: f.Events, Dropped: f.Dropped, Evidence: evidence, Verdict: x.srv.cfg.Judge(j, t, f),
+		Output: f.Output, Events: f.Events, Dropped: f.Dropped, Evidence: recordable(f.Evidence), Verdict: x.srv.cfg.Judge(j, t, f),
 	})
 	x.srv.cfg.OnFree()
 	return err
 }
 
-// uncheck clears what only the hub may say of evidence.
-func uncheck(e *fleet.Evidence) { e.BundleChecked, e.BundleError = false, "" }
+// recordable gives evidence as it may be recorded: without what only the hub may say
+// of it, and cut to what an entry of the log holds. An end must never be refused for
+// its length: nobody could settle the job then.
+func recordable(from *fleet.Evidence) *fleet.Evidence {
+	if from == nil {
+		return nil
+	}
+	e := *from
+	e.BundleChecked, e.BundleError = false, ""
+	cut := false
+	for {
+		b, err := json.Marshal(e)
+		if err != nil || len(b) <= maxEvidence {
+			break
+		}
+		cut = true
+		e.Commits, e.Artifacts, e.Notes = e.Commits[:len(e.Commits)/2], e.Artifacts[:len(e.Artifacts)/2], e.Notes[:len(e.Notes)/2]
+		if len(e.Commits)+len(e.Artifacts)+len(e.Notes) == 0 {
+			e.Closure = fleet.CutText(e.Closure, maxDetail)
+			break
+		}
+	}
+	if cut {
+		e.Notes = append(slices.Clone(e.Notes), "the lists of this evidence were cut: they were longer than a record may be")
+	}
+	return &e
+}
 
 // seal closes both streams at their promised lengths, then records it. Where bytes
 // are missing, the runner is told from where to send again.
