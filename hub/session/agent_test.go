@@ -38,7 +38,8 @@ type agent struct {
 	epoch   uint64
 	version int
 	facts   fleet.RunnerFacts
-	seq     uint64 // outbox number
+	seq     uint64        // outbox number
+	ahead   time.Duration // of its clock
 
 	boxPub, boxPriv *[32]byte
 }
@@ -128,7 +129,7 @@ func (a *agent) hello(challenge []byte) (frame []byte, key wire.SessionKey) {
 	nonce := random(a.t, wire.NonceSize)
 	frame, err = wire.SealHello(a.key, challenge, wire.Hello{Version: a.version, Runner: a.id, Generation: a.gen, Nonce: nonce,
 		Cluster: a.cluster, Epoch: a.epoch, MachineID: a.machine, JournalID: a.journal, JournalCount: a.count,
-		Name: "box", Facts: a.facts, Time: time.Now().UTC()})
+		Name: "box", Facts: a.facts, Time: time.Now().Add(a.ahead).UTC()})
 	if err != nil {
 		a.t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"tugline.dev/tugline/hub/spool"
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/shared/fleet"
@@ -411,5 +413,66 @@ func TestLongEvidence(t *testing.T) {
 	got := h.job(j).Turn().Attempts[0].Evidence
 	if n := len(got.Artifacts); n == 0 || n >= 3000 || got.Tip != "abc" || got.BundleChecked || len(got.Notes) != 1 {
 		t.Errorf("%d artifacts, notes %q, checked %v", n, got.Notes, got.BundleChecked)
+	}
+}
+
+// TestManyAttempts settles one report about many attempts; each item counts once
+// and for itself.
+func TestManyAttempts(t *testing.T) {
+	over(t, func(t *testing.T, connect func(*agent) talk) {
+		h := newHub(t)
+		a := h.enrolled()
+		k := connect(a)
+		const n = 30
+		var items []wire.ReportItem
+		jobs := map[fleet.JobID]bool{}
+		for i := range n {
+			j, f := h.assign(a.id)
+			jobs[j] = true
+			items = append(items, wire.ReportItem{Job: j, Fence: f, Accepted: &wire.Accepted{}})
+			if i%2 == 0 {
+				items = append(items, a.finished(j, f, i%3))
+			}
+		}
+		ok(t, a.report(k, items...))
+		states := map[fleet.State]int{}
+		for j := range jobs {
+			states[h.job(j).State]++
+		}
+		if states[fleet.Running] != n/2 || states[fleet.Succeeded] != 5 || states[fleet.Failed] != 10 {
+			t.Errorf("jobs are %v", states)
+		}
+	})
+}
+
+// TestResume sees what each attempt goes on from.
+func TestResume(t *testing.T) {
+	use := &fleet.Usage{InputTokens: 5}
+	first := &fleet.Attempt{N: 1, Runner: "r-1", BaseCommit: "base", SessionID: "s-1", Usage: use, Evidence: &fleet.Evidence{Bundle: "b1", Tip: "t1"}}
+	retried := &fleet.Attempt{N: 2, Runner: "r-2"}
+	second := &fleet.Attempt{N: 1, Runner: "r-1"}
+	fresh := &fleet.Attempt{N: 1, Runner: "r-2"}
+	job := func(turns ...*fleet.Turn) *fleet.Job { return &fleet.Job{Turns: turns} }
+	one := &fleet.Turn{N: 1, Attempts: []*fleet.Attempt{first}}
+	for _, c := range []struct {
+		name string
+		job  *fleet.Job
+		at   *fleet.Attempt
+		want *wire.Resume
+	}{
+		{"the first attempt", job(one), first, nil},
+		{"the first turn again", job(&fleet.Turn{N: 1, Attempts: []*fleet.Attempt{first, retried}}), retried, &wire.Resume{BaseCommit: "base"}},
+		{"a follow-up", job(one, &fleet.Turn{N: 2, Attempts: []*fleet.Attempt{second}}), second,
+			&wire.Resume{SessionID: "s-1", BaseCommit: "base", Bundle: "b1", Tip: "t1", Usage: use}},
+		{"a fresh follow-up elsewhere", job(one, &fleet.Turn{N: 2, Fresh: true, Attempts: []*fleet.Attempt{fresh}}), fresh,
+			&wire.Resume{BaseCommit: "base", Bundle: "b1", Tip: "t1"}},
+		{"after a turn without commits", job(one, &fleet.Turn{N: 2, Attempts: []*fleet.Attempt{{N: 1, Runner: "r-1", SessionID: "s-2"}}}, &fleet.Turn{N: 3, Attempts: []*fleet.Attempt{second}}), second,
+			&wire.Resume{SessionID: "s-2", BaseCommit: "base", Bundle: "b1", Tip: "t1"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if d := cmp.Diff(c.want, resume(c.job, c.job.Turn(), c.at)); d != "" {
+				t.Errorf("resume (-want +got):\n%s", d)
+			}
+		})
 	}
 }

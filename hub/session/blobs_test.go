@@ -165,7 +165,7 @@ func TestFetchBlob(t *testing.T) {
 	if res, _ := a.blobCall(k, http.MethodGet, digest(secret), "", nil); res.StatusCode != http.StatusForbidden {
 		t.Errorf("a blob that no attempt names: %d", res.StatusCode)
 	}
-	if res, _ := b.blobCall(other, http.MethodHead, digest(prompt), "", nil); res.StatusCode != http.StatusForbidden {
+	if res, _ := b.blobCall(other, http.MethodHead, digest(prompt), "", nil); res.StatusCode != http.StatusForbidden || res.Header.Get(wire.CodeHeader) != string(fleet.Forbidden) {
 		t.Errorf("HEAD of another runner's input: %d", res.StatusCode)
 	}
 }

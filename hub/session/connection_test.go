@@ -480,3 +480,56 @@ func TestHung(t *testing.T) {
 	b.beat(k)
 	eventually(t, "the hung session ended", func() bool { p, _ := h.srv.PresenceOf(a.id); return !p.Connected })
 }
+
+// TestSkew admits a runner whose clock is far off; orders go by the hub's time.
+func TestSkew(t *testing.T) {
+	h := newHub(t)
+	a := h.enrolled()
+	a.ahead = 24 * time.Hour
+	h.assign(a.id)
+	rep := a.beat(a.link())
+	d := rep.Desired[0]
+	if _, err := wire.VerifyOrder(a.orders, *d.Order, d.Body, wire.Want{Cluster: testCluster, Epoch: 1, Runner: a.id}, rep.Time); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOldMaster verifies runners of an earlier master key and enrols new ones
+// under the newest.
+func TestOldMaster(t *testing.T) {
+	old, newest := random(t, 32), random(t, 32)
+	h := newHub(t, func(c *Config) { c.Keys.Masters = map[uint64][]byte{1: old, 2: newest} })
+	a := h.enrolled()
+	for g, master := range map[int][]byte{1: old, 2: newest} {
+		key, err := wire.RunnerKey(master, a.id, a.gen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g == 2 && !bytes.Equal(key, a.key) {
+			t.Error("the enrolled key is not of the newest master")
+		}
+		a.key = key
+		a.link()
+	}
+}
+
+// TestConfig refuses what a server cannot work with.
+func TestConfig(t *testing.T) {
+	good := newHub(t).srv.cfg
+	for name, change := range map[string]func(*Config){
+		"no proposer":     func(c *Config) { c.Proposer = nil },
+		"no spool":        func(c *Config) { c.Spool = nil },
+		"no standing":     func(c *Config) { c.Standing = nil },
+		"no master key":   func(c *Config) { c.Keys.Masters = nil },
+		"no signing key":  func(c *Config) { c.Keys.Signing = nil },
+		"another chain":   func(c *Config) { c.Keys.SigningID = "k9" },
+		"a long interval": func(c *Config) { c.IdleInterval = time.Hour },
+		"no cluster":      func(c *Config) { c.Keys.Cluster = "" },
+	} {
+		c := good
+		change(&c)
+		if _, err := New(c); err == nil {
+			t.Errorf("%s was taken", name)
+		}
+	}
+}

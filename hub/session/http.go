@@ -38,6 +38,7 @@ func (s *Server) problem(w http.ResponseWriter, status int, err error) {
 
 func (s *Server) answer(w http.ResponseWriter, status int, code fleet.Code, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set(wire.CodeHeader, string(code))
 	if status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "2")
 	}

@@ -38,6 +38,7 @@ const (
 const (
 	SessionHeader = "Tugline-Session" // of an exchange: the session, or the handshake in progress
 	LeaderHeader  = "Tugline-Leader"  // of a refusal: base URL of the hub that leads
+	CodeHeader    = "Tugline-Code"    // of a refusal: its code, for a HEAD has no body
 	OffsetHeader  = "Tugline-Offset"  // of a blob answer: bytes that are durable, which is what to send next
 )
 
