@@ -8,6 +8,9 @@ import (
 	"tugline.dev/tugline/shared/fleet"
 )
 
+// statusBefore is what stands before a number that is an HTTP status and not any other.
+const statusBefore = `\b(?:status|code|error|http|rejected)(?: code)?[^\w\n]{0,3}`
+
 // The texts of failures, as the CLIs and their providers word them, in the order in which they are tried. Quota
 // comes first: a refusal for lack of quota may come as a 403 or a 429 and must not pass for a wrong key or a
 // rate limit that is over in a minute.
@@ -23,12 +26,12 @@ var failureTexts = []struct {
 	{fleet.ClassModelUnavailable, regexp.MustCompile(`model[^\n]{0,120}(does not exist|do not have access|don't have access` +
 		`|is not supported|not available|isn't available|not found|not_found)|issue with the selected model` +
 		`|unknown model|invalid model|no such model|model_not_found|providermodelnotfound`)},
-	{fleet.ClassRateLimited, regexp.MustCompile(`rate[ _-]?limit|too many requests|\b429\b|tokens per min|requests per min`)},
-	{fleet.ClassAuth, regexp.MustCompile(`\b401\b|\b403\b|unauthorized|forbidden|invalid[ _]api[ _]key|incorrect api key|api key (is )?(missing|invalid|not)` +
+	{fleet.ClassRateLimited, regexp.MustCompile(`rate[ _-]?limit|too many requests|` + statusBefore + `429\b|tokens per min|requests per min`)},
+	{fleet.ClassAuth, regexp.MustCompile(statusBefore + `40[13]\b|unauthorized|forbidden|invalid[ _]api[ _]key|incorrect api key|api key (is )?(missing|invalid|not)` +
 		`|missing (api key|environment variable)|not logged in|/login|authentication[ _](failed|error)|failed to authenticate` +
 		`|token (has )?expired|permission_error|sign in again|log in again|oauth_org_not_allowed`)},
 	{fleet.ClassTaskFailed, regexp.MustCompile(`ran out of room|prompt is too long|context window|context length|contextoverflow|maximum context`)},
-	{fleet.ClassProviderUnavailable, regexp.MustCompile(`at capacity|overloaded|\b5\d\d\b|server[ _]error|unavailable|bad gateway|stream disconnected` +
+	{fleet.ClassProviderUnavailable, regexp.MustCompile(`at capacity|overloaded|` + statusBefore + `5\d\d\b|server[ _]error|unavailable|bad gateway|stream disconnected` +
 		`|connection (refused|reset|closed|error|lost)|error sending request|fetch failed|timed? ?out|econn\w+|enotfound` +
 		`|unable to connect|network error|\bdns\b|socket hang up`)},
 }
