@@ -33,8 +33,12 @@ type Status struct {
 	Exit *Exit
 }
 
-// startPatience bounds the wait for a supervisor that lives but has not started its child yet.
-const startPatience = 5 * time.Second
+const (
+	// startPatience bounds the wait for a supervisor that lives but has not started its child yet.
+	startPatience = 5 * time.Second
+	// deathPatience bounds the wait for a supervisor that has written the exit record and has nothing left to do.
+	deathPatience = 5 * time.Second
+)
 
 // Attach tells what became of a job, after a restart of the runner or any time else. A supervisor counts as alive only
 // if it is proven by kernel start time and by the marker in its environment. Gone is final: where a supervisor might
@@ -178,11 +182,10 @@ func waitDead(st Started) {
 	if st.Boot != bootID() {
 		return
 	}
-	for range 200 {
-		if !alive(st.Supervisor) {
-			return
-		}
-		time.Sleep(500 * time.Microsecond)
+	pause := 200 * time.Microsecond
+	for deadline := time.Now().Add(deathPatience); alive(st.Supervisor) && time.Now().Before(deadline); {
+		time.Sleep(pause)
+		pause = min(2*pause, 20*time.Millisecond)
 	}
 }
 

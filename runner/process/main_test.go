@@ -32,7 +32,9 @@ func TestMain(m *testing.M) {
 		os.Exit(plays[play](os.Args[1:]))
 	}
 	if len(os.Args) == 3 && os.Args[1] == SuperviseCommand {
-		os.Exit(Supervise(os.Args[2]))
+		code := Supervise(os.Args[2])
+		// Not os.Exit, with which the race detector stays for a second.
+		syscall.Exit(code)
 	}
 	goleak.VerifyTestMain(m)
 }

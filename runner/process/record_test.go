@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -27,7 +28,7 @@ func put(r *recorder, kind fleet.FrameKind, text string) {
 }
 
 func newRecorder(dir string) *recorder {
-	return &recorder{dir: dir, segmentBytes: minSegmentBytes, outputCap: 1 << 20}
+	return &recorder{dir: dir, segmentBytes: minSegmentBytes, outputCap: 8 << 20}
 }
 
 func TestFloodIsCappedAndCounted(t *testing.T) {
@@ -148,6 +149,43 @@ func TestTinyPiecesDontOutgrowTheCap(t *testing.T) {
 	}
 	if r.size > 2*r.outputCap+markRoom+1000 || r.kept+r.dropped != 200_000 {
 		t.Errorf("stream of %d bytes, kept %d, dropped %d", r.size, r.kept, r.dropped)
+	}
+}
+
+func TestStreamsAreRecordedSideBySide(t *testing.T) {
+	dir := t.TempDir()
+	r := newRecorder(dir)
+	s, err := OpenSpool(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	stop := make(chan struct{})
+	var writers, others sync.WaitGroup
+	for kind, text := range map[fleet.FrameKind]string{fleet.FrameStdout: "out\n", fleet.FrameStderr: "error\n"} {
+		writers.Go(func() {
+			for range 2000 {
+				put(r, kind, strings.Repeat(text, 50))
+			}
+		})
+	}
+	others.Go(func() { every(time.Millisecond, stop, r.sync) })
+	others.Go(func() {
+		every(time.Millisecond, stop, func() {
+			if _, err := s.Tail(fleet.FrameStdout, 100); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+	writers.Wait()
+	close(stop)
+	others.Wait()
+	if err := r.finish(time.UnixMilli(2)); err != nil {
+		t.Fatal(err)
+	}
+	o := outputOf(t, dir)
+	if o.stdout != strings.Repeat("out\n", 100_000) || o.stderr != strings.Repeat("error\n", 100_000) || o.marks != nil {
+		t.Errorf("got %d and %d bytes, marks %v", len(o.stdout), len(o.stderr), o.marks)
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 const (
 	// sweepLimit bounds a sweep; what then is still there waits in the kernel or belongs to another user.
 	sweepLimit = 10 * time.Second
+	// quickScan is the longest run of a job in which process ids surely don't wrap around.
+	quickScan = 5 * time.Second
 	// freezeRounds bounds the attempts to stop processes that fork faster than they are found.
 	freezeRounds = 40
 )
@@ -57,10 +59,10 @@ func (s *sweeper) find() ([]Identity, error) {
 }
 
 // strangers says whether a process carries the marker though it doesn't descend from us: somebody else's daemon may
-// have started it for the job. It is for the end of a job that is known to have left no descendant.
-func (s *sweeper) strangers() bool {
+// have started it for the job. It is for the end of a job that ran for so long and is known to have left no descendant.
+func (s *sweeper) strangers(ran time.Duration) bool {
 	pids, ok := younger()
-	if !ok {
+	if !ok || ran > quickScan {
 		found, err := s.find()
 		return err != nil || len(found) > 0
 	}
