@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -430,3 +431,5 @@ func (c *cable) pull(joined bool) {
 	}
 	clear(c.conns)
 }
+
+func itoa(i int) string { return strconv.Itoa(i) }
