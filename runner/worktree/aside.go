@@ -14,7 +14,7 @@ import (
 
 // keepAside saves branches and stashes of the attempt that are not part of the result, because jobs of one repository
 // share these names and the next one may move or drop them.
-func (t *Tree) keepAside(ctx context.Context, ws workspace, fence fleet.Fence, res *Result) error {
+func (t *Tree) keepAside(ctx context.Context, ws workspace, fence fleet.Fence, tip string, res *Result) error {
 	been, err := ws.visited()
 	if err != nil {
 		return err
@@ -22,16 +22,17 @@ func (t *Tree) keepAside(ctx context.Context, ws workspace, fence fleet.Fence, r
 	kept := func(kind, name string) string {
 		return fmt.Sprintf("refs/tugline/kept/%s/%s/%s/%s", t.Job, fence, kind, name)
 	}
-	out, err := ws.git.line(ctx, ws.top, "for-each-ref", "--format=%(objectname) %(refname)", "refs/heads")
+	out, err := ws.git.line(ctx, ws.top, "for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/stash")
 	if err != nil {
 		return err
 	}
-	tip, err := ws.git.commit(ctx, ws.top, t.rec.branchRef())
-	if err != nil {
-		return err
-	}
+	stashed := false
 	for l := range strings.Lines(out) {
 		sha, ref, _ := strings.Cut(strings.TrimSpace(l), " ")
+		if ref == "refs/stash" {
+			stashed = true
+			continue
+		}
 		if !been[sha] || strings.HasPrefix(ref, "refs/heads/tugline/") || ref == t.rec.branchRef() {
 			continue
 		}
@@ -44,6 +45,9 @@ func (t *Tree) keepAside(ctx context.Context, ws workspace, fence fleet.Fence, r
 			return err
 		}
 		res.note("branch %q with %d commits is not part of the result; it is kept as %s", name, n, kept("branch", name))
+	}
+	if !stashed {
+		return nil
 	}
 	// A stash remembers on which branch it was made.
 	stashes, err := ws.git.list(ctx, ws.top, "stash", "list", "-z", "--format=%H %gs")

@@ -84,7 +84,7 @@ func (s *Store) current(ctx context.Context, h *hold, id, url, address string) (
 // isSound is the cheap check: the directory is a repository that git opens.
 func (g git) isSound(ctx context.Context, path string) error {
 	for _, part := range []string{"objects", "refs"} {
-		if st, err := os.Stat(filepath.Join(path, part)); err != nil || !st.IsDir() {
+		if !isDir(filepath.Join(path, part)) {
 			return fmt.Errorf("%s is missing in the cache", part)
 		}
 	}
@@ -184,14 +184,11 @@ func (s *Store) fetch(ctx context.Context, c *cache, req Request, arrived time.T
 	if err != nil {
 		return err
 	}
-	shallow, err := c.git.line(ctx, c.path, "rev-parse", "--is-shallow-repository")
-	if err != nil {
-		return err
-	}
+	shallow := exists(filepath.Join(c.path, "shallow"))
 	switch {
-	case req.Depth > 0 && (empty || shallow == "true"):
+	case req.Depth > 0 && (empty || shallow):
 		args = append(args, "--depth="+itoa(req.Depth))
-	case req.Depth == 0 && shallow == "true" && !s.sourceIsShallow(ctx, c.url):
+	case req.Depth == 0 && shallow && !s.sourceIsShallow(ctx, c.url):
 		args = append(args, "--unshallow")
 	}
 	if req.Filter != "" && empty {

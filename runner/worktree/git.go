@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -206,6 +207,25 @@ func (g git) commit(ctx context.Context, dir, name string) (string, error) {
 		return "", nil
 	}
 	return out, err
+}
+
+// lookUp resolves many names with one command; one that leads nowhere gives "".
+func (g git) lookUp(ctx context.Context, dir string, names ...string) ([]string, error) {
+	out, err := g.run(ctx, call{dir: dir, stdin: strings.NewReader(strings.Join(names, "\n") + "\n"),
+		args: []string{"cat-file", "--batch-check=%(objectname)"}})
+	if err != nil {
+		return nil, err
+	}
+	found := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
+	if len(found) != len(names) {
+		return nil, fmt.Errorf("look up %d names: git answered %d", len(names), len(found))
+	}
+	for i, sha := range found {
+		if !isSHA(sha) {
+			found[i] = ""
+		}
+	}
+	return found, nil
 }
 
 // tree gives the tree of a commit.

@@ -170,7 +170,8 @@ func withDirty(ctx context.Context, g git, top, tmp, head string) (git, string, 
 	if err != nil {
 		return g, "", nil, err
 	}
-	if clean, err := ws.isClean(ctx, &record{}, head, snap); err != nil || clean {
+	tree, err := g.tree(ctx, top, head)
+	if err != nil || tree == snap.Tree {
 		return g, head, snap.Notes, err
 	}
 	made, err := ws.commitTree(ctx, g.userIdentity(ctx, top), snap.Tree, "Uncommitted changes handed over\n", head)

@@ -75,6 +75,7 @@ type stand struct {
 	head      string // commit; "" if HEAD is unborn
 	ref       string // full ref of HEAD; "" if detached
 	branch    string // commit of the job's branch; "" if there is none
+	tree      string // of head, or of branch if HEAD is unborn; "" without either
 	operation string // rebase, merge, cherry-pick, revert or bisect under way
 }
 
@@ -117,7 +118,7 @@ func (t *Tree) harvest(ctx context.Context, req HarvestRequest) (Result, error) 
 	if err := t.takeLeftovers(ctx, ws, req, at, &res); err != nil {
 		return res, err
 	}
-	if err := t.keepAside(ctx, ws, req.Fence, &res); err != nil {
+	if err := t.keepAside(ctx, ws, req.Fence, cmp.Or(res.RunnerCommit, at.branch), &res); err != nil {
 		return res, err
 	}
 	return res, s.describe(ctx, rec, req, &res)
@@ -145,12 +146,11 @@ func (w workspace) stand(ctx context.Context, rec *record) (stand, error) {
 			return at, err
 		}
 	}
-	if at.head, err = w.git.commit(ctx, w.top, "HEAD"); err != nil {
+	found, err := w.git.lookUp(ctx, w.top, "HEAD^{commit}", "HEAD^{tree}", rec.branchRef()+"^{commit}", rec.branchRef()+"^{tree}")
+	if err != nil {
 		return at, err
 	}
-	if at.branch, err = w.git.commit(ctx, w.top, rec.branchRef()); err != nil {
-		return at, err
-	}
+	at.head, at.branch, at.tree = found[0], found[2], cmp.Or(found[1], found[3])
 	for _, op := range [][2]string{
 		{"rebase-merge", "rebase"}, {"rebase-apply", "rebase"}, {"MERGE_HEAD", "merge"},
 		{"CHERRY_PICK_HEAD", "cherry-pick"}, {"REVERT_HEAD", "revert"}, {"BISECT_LOG", "bisect"},
@@ -174,6 +174,12 @@ func (w workspace) settle(ctx context.Context, rec *record, at stand, res *Resul
 			res.note("the branch %s was deleted by the run and is made again", rec.Branch)
 			if err := w.moveBranch(ctx, rec, rec.Base, ""); err != nil {
 				return at, err
+			}
+			if at.head == "" {
+				var err error
+				if at.tree, err = w.git.tree(ctx, w.top, rec.Base); err != nil {
+					return at, err
+				}
 			}
 		}
 	}
@@ -259,7 +265,7 @@ func (t *Tree) takeLeftovers(ctx context.Context, ws workspace, req HarvestReque
 		res.LeftUncommitted = true
 	}
 	parent := cmp.Or(at.head, at.branch)
-	clean, err := ws.isClean(ctx, rec, parent, snap)
+	clean, err := ws.isClean(ctx, rec, parent, at.tree, snap)
 	if err != nil {
 		return err
 	}
@@ -289,16 +295,15 @@ func (t *Tree) takeLeftovers(ctx context.Context, ws workspace, req HarvestReque
 	return t.rescue(ctx, ws, req.Fence, saved, res)
 }
 
-// isClean says that the workspace has nothing beyond commit.
-func (w workspace) isClean(ctx context.Context, rec *record, commit string, snap *snapshot) (bool, error) {
-	var tree string
-	var err error
+// isClean says that the workspace has nothing beyond a commit and its tree; without a commit, that it is empty.
+func (w workspace) isClean(ctx context.Context, rec *record, commit, tree string, snap *snapshot) (bool, error) {
 	if commit == "" {
-		tree, err = w.git.emptyTree(ctx, w.top)
-	} else {
-		tree, err = w.git.tree(ctx, w.top, commit)
+		var err error
+		if tree, err = w.git.emptyTree(ctx, w.top); err != nil {
+			return false, err
+		}
 	}
-	return err == nil && (snap.Tree == tree || commit == rec.Base && rec.StartTree == snap.Tree), err
+	return snap.Tree == tree || commit == rec.Base && rec.StartTree == snap.Tree, nil
 }
 
 // commitLeftovers makes the runner's own commit on the job's branch, with the second parent of a merge that was only

@@ -125,6 +125,9 @@ func TestHarvest(t *testing.T) {
 			run(t, dir, "branch", "-q", "-D", tree.Branch)
 			commitFile(t, dir, "one", "1")
 		}, want{commits: 1, note: "made again"}, want{commits: 1, note: "made again"}},
+		{"branch deleted under HEAD", func(t *testing.T, dir string, tree *Tree) {
+			run(t, dir, "update-ref", "-d", tree.rec.branchRef())
+		}, want{note: "made again"}, want{note: "made again"}},
 		{"locks left behind", func(t *testing.T, dir string, tree *Tree) {
 			write(t, tree.rec.Admin+"/index.lock", "")
 			write(t, tree.rec.Admin+"/HEAD.lock", "")

@@ -42,6 +42,8 @@ type Request struct {
 	Progress func(detail string)
 }
 
+func defaultBranch(job fleet.JobID) string { return "tugline/" + string(job) }
+
 func (r *Request) tell(format string, args ...any) {
 	if r.Progress != nil {
 		r.Progress(fmt.Sprintf(format, args...))
@@ -63,7 +65,7 @@ func (s *Store) Prepare(ctx context.Context, req Request) (*Tree, error) {
 func (s *Store) establish(ctx context.Context, req Request, resume bool) (*Tree, error) {
 	arrived := time.Now()
 	if req.Branch == "" {
-		req.Branch = "tugline/" + string(req.Job)
+		req.Branch = defaultBranch(req.Job)
 	}
 	identity, err := s.checkRequest(ctx, &req)
 	if err != nil {
@@ -127,8 +129,11 @@ func (s *Store) checkRequest(ctx context.Context, req *Request) (identity string
 	if req.Bundle != "" && !filepath.IsAbs(req.Bundle) {
 		return "", fault(fleet.BadRequest, nil, "bundle path %q is not absolute", req.Bundle)
 	}
-	names := slices.Concat([]string{req.Branch}, req.ExtraRefs)
-	if req.Ref != "" {
+	names := slices.Clone(req.ExtraRefs)
+	if req.Branch != defaultBranch(req.Job) {
+		names = append(names, req.Branch)
+	}
+	if req.Ref != "" && !isSHA(req.Ref) {
 		names = append(names, req.Ref)
 	}
 	for _, ref := range names {

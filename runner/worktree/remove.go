@@ -108,7 +108,7 @@ func (s *Store) whyKeep(ctx context.Context, rec *record) (string, error) {
 	if !snap.whole() {
 		return fmt.Sprintf("%d untracked files with %d bytes are saved nowhere else", len(snap.Left), snap.LeftBytes), nil
 	}
-	clean, err := ws.isClean(ctx, rec, at.head, snap)
+	clean, err := ws.isClean(ctx, rec, at.head, at.tree, snap)
 	if err != nil {
 		return "", err
 	}

@@ -21,17 +21,15 @@ const maxCommits = 200
 // describe proves and writes down the result from base to the job's branch.
 func (s *Store) describe(ctx context.Context, rec *record, req HarvestRequest, res *Result) error {
 	c := s.cacheAt(rec.Cache, rec.Generation, rec.URL)
-	tip, err := c.git.commit(ctx, c.path, rec.branchRef())
+	found, err := c.git.lookUp(ctx, c.path, rec.branchRef()+"^{commit}", rec.branchRef()+"^{tree}")
 	if err != nil {
 		return err
 	}
-	res.Tip = tip
+	tip := found[0]
+	res.Tip, res.Tree = found[0], found[1]
 	if tip == "" {
 		res.Descends = rec.Base == ""
 		return nil
-	}
-	if res.Tree, err = c.git.tree(ctx, c.path, tip); err != nil {
-		return err
 	}
 	res.Descends = rec.Base == ""
 	if !res.Descends {
