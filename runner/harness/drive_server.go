@@ -119,7 +119,7 @@ func (s *server) epitaph() string {
 	}
 	text := s.said.last()
 	if s.err != nil {
-		text = strings.TrimSpace(text + "; " + s.err.Error())
+		text = joined(text, s.err.Error())
 	}
 	return fleet.CutText(text, 1<<10)
 }
@@ -261,7 +261,10 @@ func (o *serverOutput) Write(p []byte) (int, error) {
 			o.found = true
 			o.ready <- m[1]
 		}
-		if o.tail = append(o.tail, strings.TrimSpace(text)); len(o.tail) > 6 {
+		if text = strings.TrimSpace(text); text == "" || noise.MatchString(text) {
+			return
+		}
+		if o.tail = append(o.tail, text); len(o.tail) > 6 {
 			o.tail = o.tail[1:]
 		}
 	})
