@@ -19,6 +19,7 @@ import (
 
 // TestAttempt takes one attempt from its order to being forgotten.
 func TestAttempt(t *testing.T) {
+	t.Parallel()
 	over(t, func(t *testing.T, connect func(*agent) talk) {
 		h := newHub(t)
 		a := h.enrolled()
@@ -109,6 +110,7 @@ func TestAttempt(t *testing.T) {
 
 // TestRepeat says everything twice, as a runner does whose hub's answers are lost.
 func TestRepeat(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	a := h.enrolled()
 	j, f := h.assign(a.id)
@@ -136,6 +138,7 @@ func TestRepeat(t *testing.T) {
 
 // TestNotCommitted sees that nothing is acknowledged which was not committed.
 func TestNotCommitted(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	a := h.enrolled()
 	k := a.link()
@@ -162,6 +165,7 @@ func TestNotCommitted(t *testing.T) {
 
 // TestForeign sees that a runner cannot speak about another's attempts.
 func TestForeign(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	a, b := h.enrolled(), h.enrolled()
 	j, f := h.assign(a.id)
@@ -193,6 +197,7 @@ func TestForeign(t *testing.T) {
 
 // TestUnproven sees that only the runner's own signature ends an attempt.
 func TestUnproven(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	a, b := h.enrolled(), h.enrolled()
 	k := a.link()
@@ -213,6 +218,7 @@ func TestUnproven(t *testing.T) {
 
 // TestStop brings a signed stop to an attempt whose job was cancelled.
 func TestStop(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	a := h.enrolled()
 	k := a.link()
@@ -246,6 +252,7 @@ func TestStop(t *testing.T) {
 
 // TestReturned tells a runner to stop what went back to the queue without it.
 func TestReturned(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	a := h.enrolled()
 	k := a.link()
@@ -264,6 +271,7 @@ func TestReturned(t *testing.T) {
 
 // TestRevive brings a lost attempt back by its heartbeat alone.
 func TestRevive(t *testing.T) {
+	t.Parallel()
 	over(t, func(t *testing.T, connect func(*agent) talk) {
 		h := newHub(t)
 		a := h.enrolled()
@@ -282,6 +290,7 @@ func TestRevive(t *testing.T) {
 
 // TestPlainBeat sees that heartbeats stay out of the log.
 func TestPlainBeat(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	a := h.enrolled()
 	k := a.link()
@@ -308,6 +317,7 @@ func TestPlainBeat(t *testing.T) {
 
 // TestPermit grants a push to the current attempt alone.
 func TestPermit(t *testing.T) {
+	t.Parallel()
 	over(t, func(t *testing.T, connect func(*agent) talk) {
 		h := newHub(t)
 		a := h.enrolled()
@@ -338,6 +348,7 @@ func TestPermit(t *testing.T) {
 
 // TestPrompt carries a small prompt along and leaves a large one to be fetched.
 func TestPrompt(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	a := h.enrolled()
 	k := a.link()
@@ -380,6 +391,7 @@ func TestPrompt(t *testing.T) {
 
 // TestLive passes partial events of the current attempt on.
 func TestLive(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	a := h.enrolled()
 	k := a.link()
@@ -397,6 +409,7 @@ func TestLive(t *testing.T) {
 
 // TestLongEvidence sees that an end is recorded however much it says.
 func TestLongEvidence(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	a := h.enrolled()
 	k := a.link()
@@ -419,6 +432,7 @@ func TestLongEvidence(t *testing.T) {
 // TestManyAttempts settles one report about many attempts; each item counts once
 // and for itself.
 func TestManyAttempts(t *testing.T) {
+	t.Parallel()
 	over(t, func(t *testing.T, connect func(*agent) talk) {
 		h := newHub(t)
 		a := h.enrolled()
@@ -447,6 +461,7 @@ func TestManyAttempts(t *testing.T) {
 
 // TestResume sees what each attempt goes on from.
 func TestResume(t *testing.T) {
+	t.Parallel()
 	use := &fleet.Usage{InputTokens: 5}
 	first := &fleet.Attempt{N: 1, Runner: "r-1", BaseCommit: "base", SessionID: "s-1", Usage: use, Evidence: &fleet.Evidence{Bundle: "b1", Tip: "t1"}}
 	retried := &fleet.Attempt{N: 2, Runner: "r-2"}

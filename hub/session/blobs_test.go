@@ -48,6 +48,7 @@ func offset(t *testing.T, res *http.Response) int64 {
 }
 
 func TestStoreBlob(t *testing.T) {
+	t.Parallel()
 	over(t, func(t *testing.T, connect func(*agent) talk) {
 		h := newHub(t)
 		a := h.enrolled()
@@ -77,6 +78,7 @@ func TestStoreBlob(t *testing.T) {
 
 // TestStoreParts sends a blob in parts, one of them lost and one sent twice.
 func TestStoreParts(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	a := h.enrolled()
 	k := a.link()
@@ -138,6 +140,7 @@ func TestStoreParts(t *testing.T) {
 }
 
 func TestFetchBlob(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	a, b := h.enrolled(), h.enrolled()
 	b.journal = "j-2"
@@ -172,6 +175,7 @@ func TestFetchBlob(t *testing.T) {
 
 // TestBlobAuth sees that a header holds for one method, path and live session.
 func TestBlobAuth(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	a := h.enrolled()
 	k := a.link()

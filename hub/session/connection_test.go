@@ -17,6 +17,7 @@ import (
 )
 
 func TestEnrol(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	a := h.newAgent()
 	secret := h.ticket()
@@ -90,6 +91,7 @@ func encodeAny(t *testing.T, v any) []byte {
 
 // TestReenrol gives an identity to new keys and refuses the old ones.
 func TestReenrol(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	old := h.enrolled()
 	k := old.link()
@@ -115,6 +117,7 @@ func TestReenrol(t *testing.T) {
 // TestHandshakeRefused goes through the ways in which a handshake fails. sealed
 // says whether the goodbye proves that it comes from a hub that knows the key.
 func TestHandshakeRefused(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		change func(h *hub, a *agent)
@@ -156,6 +159,7 @@ func TestHandshakeRefused(t *testing.T) {
 
 // TestHandshakeRaw sends what is no hello at all.
 func TestHandshakeRaw(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	a := h.enrolled()
 	b := h.enrolled()
@@ -204,6 +208,7 @@ func TestHandshakeRaw(t *testing.T) {
 
 // TestSupersede ends the older session and tells it why.
 func TestSupersede(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	a := h.enrolled()
 	first := a.link()
@@ -229,6 +234,7 @@ func TestSupersede(t *testing.T) {
 
 // TestClone refuses both holders of an identity until a person decides.
 func TestClone(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		copy func(a *agent) // makes of the runner a copy of itself
@@ -271,6 +277,7 @@ func TestClone(t *testing.T) {
 
 // TestNewJournal loses the accepted attempts of a runner that has forgotten them.
 func TestNewJournal(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	a := h.enrolled()
 	k := a.link()
@@ -285,6 +292,7 @@ func TestNewJournal(t *testing.T) {
 
 // TestBadFrame ends a session at the first frame that is not in order.
 func TestBadFrame(t *testing.T) {
+	t.Parallel()
 	beat := func(t *testing.T, n uint64) []byte { return encode(t, wire.Heartbeat{Count: n + 10}) }
 	for _, c := range []struct {
 		name  string
@@ -339,6 +347,7 @@ func TestBadFrame(t *testing.T) {
 
 // TestEnded sees how each way to end sessions is told.
 func TestEnded(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		act   func(h *hub, a *agent)
@@ -373,6 +382,7 @@ func TestEnded(t *testing.T) {
 
 // TestByItself sees what the hub says without being asked.
 func TestByItself(t *testing.T) {
+	t.Parallel()
 	over(t, func(t *testing.T, connect func(*agent) talk) {
 		h := newHub(t)
 		a := h.enrolled()
@@ -397,7 +407,8 @@ func TestByItself(t *testing.T) {
 
 // TestPresence follows a runner that connects, offers, falls silent and leaves.
 func TestPresence(t *testing.T) {
-	h := newHub(t, func(c *Config) { c.ActiveInterval, c.IdleInterval = 50*time.Millisecond, 50*time.Millisecond })
+	t.Parallel()
+	h := newHub(t, func(c *Config) { c.ActiveInterval, c.IdleInterval = 300*time.Millisecond, 300*time.Millisecond })
 	a := h.enrolled()
 	if _, seen := h.srv.PresenceOf(a.id); seen {
 		t.Error("a runner that never connected is present")
@@ -405,7 +416,7 @@ func TestPresence(t *testing.T) {
 	k := a.link()
 	a.beat(k)
 	p, _ := h.srv.PresenceOf(a.id)
-	want := fleet.Presence{Runner: a.id, Connected: true, Session: k.session, Transport: "ws", Interval: 50 * time.Millisecond, Slots: 2, Full: true}
+	want := fleet.Presence{Runner: a.id, Connected: true, Session: k.session, Transport: "ws", Interval: 300 * time.Millisecond, Slots: 2, Full: true}
 	p.LastBeat, p.Address = time.Time{}, ""
 	if d := cmp.Diff(want, p); d != "" {
 		t.Errorf("presence (-want +got):\n%s", d)
@@ -433,6 +444,7 @@ func TestPresence(t *testing.T) {
 
 // TestFollower points runners to the leader.
 func TestFollower(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, func(c *Config) {
 		c.Leading = func() bool { return false }
 		c.Leader = func() string { return "https://hub-2.example" }
@@ -456,6 +468,7 @@ func TestFollower(t *testing.T) {
 
 // TestHung keeps a runner that reads nothing from holding up anybody else.
 func TestHung(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	a, b := h.enrolled(), h.enrolled()
 	b.journal = "j-2"
@@ -483,6 +496,7 @@ func TestHung(t *testing.T) {
 
 // TestSkew admits a runner whose clock is far off; orders go by the hub's time.
 func TestSkew(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	a := h.enrolled()
 	a.ahead = 24 * time.Hour
@@ -497,6 +511,7 @@ func TestSkew(t *testing.T) {
 // TestOldMaster verifies runners of an earlier master key and enrols new ones
 // under the newest.
 func TestOldMaster(t *testing.T) {
+	t.Parallel()
 	old, newest := random(t, 32), random(t, 32)
 	h := newHub(t, func(c *Config) { c.Keys.Masters = map[uint64][]byte{1: old, 2: newest} })
 	a := h.enrolled()
@@ -508,6 +523,7 @@ func TestOldMaster(t *testing.T) {
 		if g == 2 && !bytes.Equal(key, a.key) {
 			t.Error("the enrolled key is not of the newest master")
 		}
+		a := *a
 		a.key = key
 		a.link()
 	}
@@ -515,6 +531,7 @@ func TestOldMaster(t *testing.T) {
 
 // TestConfig refuses what a server cannot work with.
 func TestConfig(t *testing.T) {
+	t.Parallel()
 	good := newHub(t).srv.cfg
 	for name, change := range map[string]func(*Config){
 		"no proposer":     func(c *Config) { c.Proposer = nil },

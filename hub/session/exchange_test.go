@@ -21,6 +21,7 @@ import (
 // anything else that verifies ends the session, and what does not verify changes
 // nothing. Whatever happened, every chunk that was acknowledged is stored once.
 func TestExchangeRow(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	a := h.enrolled()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -110,6 +111,7 @@ func TestExchangeRow(t *testing.T) {
 // TestExchangeSides sees that poll and push have rows of their own, that a push is
 // answered while a poll is held, and that only a push counts as life.
 func TestExchangeSides(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	a := h.enrolled()
 	x := a.exchange()
@@ -152,6 +154,7 @@ func TestExchangeSides(t *testing.T) {
 // TestExchangeTwice sends the same request twice at the same time: both get the one
 // answer.
 func TestExchangeTwice(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	a := h.enrolled()
 	x := a.exchange()
@@ -171,6 +174,7 @@ func TestExchangeTwice(t *testing.T) {
 
 // TestExchangeRefused goes through requests that are no exchange.
 func TestExchangeRefused(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	a := h.enrolled()
 	x := a.exchange()
@@ -200,6 +204,7 @@ func TestExchangeRefused(t *testing.T) {
 // TestExchangeLostAnswer drops the answer at every step of an attempt's way; the
 // runner repeats the request and ends where it would have ended.
 func TestExchangeLostAnswer(t *testing.T) {
+	t.Parallel()
 	for lost := range 6 {
 		t.Run(fmt.Sprintf("at step %d", lost), func(t *testing.T) {
 			h := newHub(t)
@@ -247,6 +252,7 @@ func TestExchangeLostAnswer(t *testing.T) {
 
 // TestExchangeSwept forgets a session that no push keeps alive.
 func TestExchangeSwept(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, func(c *Config) { c.ActiveInterval, c.IdleInterval = 20*time.Millisecond, 20*time.Millisecond })
 	a := h.enrolled()
 	x := a.exchange()
