@@ -187,7 +187,7 @@ func (s *Store) fetch(ctx context.Context, c *cache, req Request, arrived time.T
 	shallow := exists(filepath.Join(c.path, "shallow"))
 	switch {
 	case req.Depth > 0 && (empty || shallow):
-		args = append(args, "--depth="+itoa(req.Depth))
+		args = append(args, "--depth="+strconv.Itoa(req.Depth))
 	case req.Depth == 0 && shallow && !s.sourceIsShallow(ctx, c.url):
 		args = append(args, "--unshallow")
 	}
@@ -273,7 +273,7 @@ func (s *Store) Tips(ctx context.Context, url, key string, limit int) ([]string,
 		return nil, err
 	}
 	c := s.cacheAt(id, fmt.Sprintf(generationForm, all[len(all)-1]), url)
-	out, err := c.git.line(ctx, c.path, "for-each-ref", "--count="+itoa(max(limit, 1)*4), "--sort=-creatordate",
+	out, err := c.git.line(ctx, c.path, "for-each-ref", "--count="+strconv.Itoa(max(limit, 1)*4), "--sort=-creatordate",
 		"--format=%(objecttype) %(objectname)", "refs/remotes", "refs/tugline/input", "refs/tugline/base", "refs/heads")
 	if err != nil {
 		return nil, fmt.Errorf("list tips of %s: %w", Redact(identity), err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -77,7 +78,7 @@ func newGit(base []string, stall time.Duration) git {
 	if stall > 0 {
 		// Also for the transfers that git starts by itself and shows no progress of.
 		seconds := max(int(stall/time.Second), 1)
-		g.env = append(g.env, "GIT_HTTP_LOW_SPEED_LIMIT=1", "GIT_HTTP_LOW_SPEED_TIME="+itoa(seconds))
+		g.env = append(g.env, "GIT_HTTP_LOW_SPEED_LIMIT=1", "GIT_HTTP_LOW_SPEED_TIME="+strconv.Itoa(seconds))
 	}
 	for _, kv := range settings {
 		g.flags = append(g.flags, "-c", kv)

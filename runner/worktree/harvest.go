@@ -346,47 +346,6 @@ func (t *Tree) commitLeftovers(ctx context.Context, ws workspace, req HarvestReq
 	return nil
 }
 
-// rescue puts a commit under the attempt's rescue ref. What an earlier harvest of the same attempt put there stays
-// reachable.
-func (t *Tree) rescue(ctx context.Context, ws workspace, fence fleet.Fence, commit string, res *Result) error {
-	ref := rescueRef(t.Job, fence)
-	res.RescueRef = ref
-	old, err := ws.git.commit(ctx, ws.top, ref)
-	if err != nil || old == commit {
-		return err
-	}
-	if old != "" {
-		oldTree, err1 := ws.git.tree(ctx, ws.top, old)
-		newTree, err2 := ws.git.tree(ctx, ws.top, commit)
-		if err := errors.Join(err1, err2); err != nil {
-			return err
-		}
-		follows, err := ws.git.isAncestor(ctx, ws.top, commit, old)
-		if err != nil {
-			return err
-		}
-		sameParent, err := ws.sameParent(ctx, old, commit)
-		if err != nil || oldTree == newTree && (follows || sameParent) {
-			return err
-		}
-		if commit, err = ws.commitTree(ctx, t.store.signer(ctx), newTree, rescueMessage(t.rec, fence), commit, old); err != nil {
-			return err
-		}
-	}
-	_, err = ws.git.line(ctx, ws.top, "update-ref", "-m", "tugline: rescue", ref, commit)
-	return err
-}
-
-func (w workspace) sameParent(ctx context.Context, a, b string) (bool, error) {
-	pa, err1 := w.git.commit(ctx, w.top, a+"^")
-	pb, err2 := w.git.commit(ctx, w.top, b+"^")
-	return pa == pb, errors.Join(err1, err2)
-}
-
-func rescueRef(job fleet.JobID, fence fleet.Fence) string {
-	return fmt.Sprintf("refs/tugline/rescue/%s/%s", job, fence)
-}
-
 func (w workspace) commitTree(ctx context.Context, id Identity, tree, message string, parents ...string) (string, error) {
 	args := []string{"commit-tree", "--no-gpg-sign", "-F", "-"}
 	for _, p := range parents {
@@ -404,8 +363,4 @@ func commitMessage(rec *record, req HarvestRequest) string {
 		text = "Changes that the run left uncommitted"
 	}
 	return fmt.Sprintf("%s\n\nTugline-Commit: runner\nTugline-Job: %s\nTugline-Fence: %s\n", text, rec.Job, req.Fence)
-}
-
-func rescueMessage(rec *record, fence fleet.Fence) string {
-	return fmt.Sprintf("What job %s left uncommitted\n\nTugline-Commit: rescue\nTugline-Job: %s\nTugline-Fence: %s\n", rec.Job, rec.Job, fence)
 }

@@ -3,6 +3,7 @@ package worktree
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -426,7 +427,7 @@ func TestHarvestManyCommits(t *testing.T) {
 	run(t, "/", "init", "-q", src)
 	var in strings.Builder
 	for i := range 1200 {
-		in.WriteString("commit refs/heads/main\ncommitter A <a@x> " + itoa(1700000000+i) + " +0000\ndata 2\nc\nM 644 inline f" + itoa(i%7) + "\ndata " + itoa(len(itoa(i))) + "\n" + itoa(i) + "\n")
+		in.WriteString("commit refs/heads/main\ncommitter A <a@x> " + strconv.Itoa(1700000000+i) + " +0000\ndata 2\nc\nM 644 inline f" + strconv.Itoa(i%7) + "\ndata " + strconv.Itoa(len(strconv.Itoa(i))) + "\n" + strconv.Itoa(i) + "\n")
 	}
 	if _, err := localGit().run(t.Context(), call{dir: src, args: []string{"fast-import", "--quiet"}, stdin: strings.NewReader(in.String())}); err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"tugline.dev/tugline/shared/fleet"
@@ -17,8 +16,6 @@ var (
 	shaForm    = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 	filterForm = regexp.MustCompile(`^(blob:none|blob:limit=[0-9]+[kmg]?|tree:[0-9]+)$`)
 )
-
-func itoa(n int) string { return strconv.Itoa(n) }
 
 // checkURL accepts what this Store may fetch from or push to: https, ssh in both forms, and file URLs and absolute
 // paths where the owner allows them. Credentials inside a URL are refused, because git would write them down.

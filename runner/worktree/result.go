@@ -96,7 +96,7 @@ func diffArgs(more ...string) []string {
 }
 
 func (g git) commits(ctx context.Context, dir string, span []string) ([]Commit, error) {
-	args := []string{"log", "-z", "--no-show-signature", "--no-notes", "--no-mailmap", "--topo-order", "--max-count=" + itoa(maxCommits), "--format=%H%n%ct%n%an <%ae>%n%s"}
+	args := []string{"log", "-z", "--no-show-signature", "--no-notes", "--no-mailmap", "--topo-order", "--max-count=" + strconv.Itoa(maxCommits), "--format=%H%n%ct%n%an <%ae>%n%s"}
 	out, err := g.list(ctx, dir, append(append(args, span...), "--")...)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -62,7 +63,7 @@ func (s *Store) Usage() (Usage, error) {
 		home := filepath.Join(s.dir, "repos", e.Name())
 		name, _ := os.ReadFile(filepath.Join(home, "address"))
 		for _, n := range all {
-			stem := filepath.Join(home, "g"+itoa(n))
+			stem := filepath.Join(home, "g"+strconv.Itoa(n))
 			use := Use{Name: strings.TrimSpace(string(name)), Path: stem + ".git", Bytes: sizeOf(stem + ".git")}
 			if n == slices.Max(all) {
 				u.Caches = append(u.Caches, use)
