@@ -31,7 +31,7 @@ func Explain(v state.View, presence map[fleet.RunnerID]fleet.Presence, j *fleet.
 		return true
 	})
 	if k := j.Spec.ConcurrencyKey; k != "" {
-		if by, held := v.Holder(k); held && by != j.ID {
+		if by, held := v.Holder(k, j.ID); held {
 			e.Summary = fmt.Sprintf("waits for job %s, which holds the concurrency key %q", by, k)
 			return e
 		}

@@ -67,7 +67,7 @@ func Pick(v state.View, presence map[fleet.RunnerID]fleet.Presence, now time.Tim
 	taken := map[string]bool{} // concurrency keys given out in this plan
 	v.Queue(func(j *fleet.Job) bool {
 		if k := j.Spec.ConcurrencyKey; k != "" {
-			if by, held := v.Holder(k); taken[k] || held && by != j.ID {
+			if _, held := v.Holder(k, j.ID); held || taken[k] {
 				return true
 			}
 		}

@@ -45,7 +45,7 @@ func (c *AssignJob) apply(t *txn) Result {
 		return refuse(fleet.NoSlot, "runner %s has no free slot", r.Name)
 	}
 	if k := j.Spec.ConcurrencyKey; k != "" {
-		if by, held := view.Holder(k); held && by != j.ID {
+		if by, held := view.Holder(k, j.ID); held {
 			return refuse(fleet.Conflict, "concurrency key %q is held by job %s", k, by)
 		}
 	}
@@ -82,6 +82,11 @@ func (c *AcceptAttempt) apply(t *txn) Result {
 	}
 	if a.AcceptedAt != nil && a.State == fleet.AttemptRunning && tu == j.Turn() && tu.Current == a.N {
 		return Result{ID: string(j.ID), Fence: a.Fence, Repeated: true, Job: j}
+	}
+	if a.State == fleet.AttemptLost && mayReturn(j, tu, a) && a.Stop == "" {
+		res := t.revive(j, tu, a) // its accept was committed, and the answer did not reach it
+		res.Fence = a.Fence
+		return res
 	}
 	if a != pending(j.Turn()) || j.State != fleet.Assigned && j.State != fleet.Preparing {
 		if j.CancelRequestedAt != nil || a.Stop == "cancelled" {
@@ -123,7 +128,13 @@ func (c *DeclineAttempt) apply(t *txn) Result {
 	if a.State == fleet.AttemptDeclined {
 		return Result{ID: string(j.ID), Repeated: true, Job: j}
 	}
+	if a.AcceptedAt != nil {
+		return refuse(fleet.Conflict, "attempt %s of job %s was accepted and cannot be declined", c.Fence, c.Job)
+	}
 	if a != pending(j.Turn()) {
+		if a.Gone {
+			return Result{ID: string(j.ID), Repeated: true, Job: j}
+		}
 		a.Gone = true // it will not run; nothing else depends on it
 		return t.put(j)
 	}
@@ -131,10 +142,11 @@ func (c *DeclineAttempt) apply(t *txn) Result {
 	keepCurrent(tu, a)
 	if c.Block {
 		t.become(j, fleet.Blocked, string(c.Code), "%s", c.Detail)
+		t.ended(j)
 		return t.put(j)
 	}
 	t.exclude(j, a.Runner, c.Code, c.Detail, c.RetryAfter)
-	t.queue(j, "declined", "%s declined: %s", a.RunnerName, c.Detail)
+	t.requeue(j, "declined", "%s declined: %s", a.RunnerName, c.Detail)
 	return t.put(j)
 }
 
@@ -165,7 +177,7 @@ func (t *txn) giveBack(j *fleet.Job, a *fleet.Attempt, detail string) {
 	a.State, a.Stop, a.Detail, a.FinishedAt = fleet.AttemptReturned, "returned", detail, at(t.now())
 	keepCurrent(j.Turn(), a)
 	t.exclude(j, a.Runner, "no_accept", detail, time.Minute)
-	t.queue(j, "returned", "%s: %s", a.RunnerName, detail)
+	t.requeue(j, "returned", "%s: %s", a.RunnerName, detail)
 }
 
 // keepCurrent takes the authority from an attempt that ended without an accept.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -40,6 +41,8 @@ const (
 	MaxKeys         = 200_000   // idempotency keys
 	MaxKeysPerToken = 10_000
 	KeepKeys        = 24 * time.Hour
+	MaxAttempts     = 200 // assignments a turn, accepted or not
+	MaxPushes       = 100 // permits an attempt
 )
 
 const format = 1
@@ -72,6 +75,9 @@ func Encode(h Head, c Command) ([]byte, error) {
 		if len(s) > 255 {
 			return nil, fmt.Errorf("encode command %d: %w: actor, key or route over 255 bytes", c.kind(), fleet.TooLarge)
 		}
+		if !utf8.ValidString(s) { // a snapshot could not keep it as it is
+			return nil, fmt.Errorf("encode command %d: %w: actor, key or route is not UTF-8", c.kind(), fleet.BadRequest)
+		}
 		b = append(b, byte(len(s)))
 		b = append(b, s...)
 	}
@@ -102,6 +108,9 @@ func Decode(b []byte) (Head, Command, error) {
 			return Head{}, nil, fmt.Errorf("command kind %d: head is cut short", k)
 		}
 		*p = string(b[1 : 1+int(b[0])])
+		if !utf8.ValidString(*p) {
+			return Head{}, nil, fmt.Errorf("command kind %d: head is not UTF-8", k)
+		}
 		b = b[1+int(b[0]):]
 	}
 	c := mk()

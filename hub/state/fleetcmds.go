@@ -1,7 +1,9 @@
 package state
 
 import (
+	"bytes"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"time"
@@ -31,6 +33,9 @@ type InitCluster struct {
 func (*InitCluster) kind() Kind { return 32 }
 
 func (c *InitCluster) apply(t *txn) Result {
+	if c.Cluster == "" {
+		return refuse(fleet.BadRequest, "a cluster needs a name")
+	}
 	if t.meta.Cluster != "" {
 		return refuse(fleet.Conflict, "the cluster is %s already", t.meta.Cluster)
 	}
@@ -94,6 +99,9 @@ func (c *RevokeToken) apply(t *txn) Result {
 	if k == nil {
 		return refuse(fleet.NotFound, "there is no token %s", c.ID)
 	}
+	if k.Revoked {
+		return Result{ID: string(c.ID), Repeated: true}
+	}
 	others := 0
 	each(t.Txn, tableTokens, "id", func(o *fleet.Token) bool {
 		if o.ID != k.ID && o.Role == fleet.RoleAdmin && TokenWorks(o, t.now()) {
@@ -101,7 +109,7 @@ func (c *RevokeToken) apply(t *txn) Result {
 		}
 		return true
 	})
-	if k.Role == fleet.RoleAdmin && others == 0 {
+	if k.Role == fleet.RoleAdmin && TokenWorks(k, t.now()) && others == 0 {
 		return refuse(fleet.Conflict, "token %s is the last admin token; create another one first", c.ID)
 	}
 	n := *k
@@ -128,6 +136,12 @@ type CreateTicket struct {
 func (*CreateTicket) kind() Kind { return 36 }
 
 func (c *CreateTicket) apply(t *txn) Result {
+	switch {
+	case !c.Hash.Valid():
+		return refuse(fleet.BadRequest, "a ticket is recorded by the SHA-256 of its secret")
+	case first[fleet.Ticket](t.Txn, tableTickets, "id", string(c.Hash)) != nil:
+		return refuse(fleet.Conflict, "there is such a ticket already")
+	}
 	if c.For != "" {
 		if r := t.runner(c.For); r == nil || r.Removed {
 			return refuse(fleet.NotFound, "there is no runner %s", c.For)
@@ -163,9 +177,18 @@ func (c *Enrol) apply(t *txn) Result {
 		if t.now().After(k.ExpiresAt.Add(KeepKeys)) {
 			return refuse(fleet.TicketExpired, "the ticket expired more than a day ago; ask for a new one with `tugline hub ticket`")
 		}
+		r := t.runner(id)
+		switch {
+		case r == nil || r.Removed:
+			return refuse(fleet.RunnerUnknown, "runner %s, which this ticket enrolled, was removed; ask for a new one with `tugline hub ticket`", id)
+		case !bytes.Equal(r.SignKey, c.SignKey):
+			return refuse(fleet.TicketUsed, "runner %s was enrolled anew with another key since; ask for a new one with `tugline hub ticket --for %s`", r.Name, r.Name)
+		}
 		return Result{ID: string(id), Repeated: true}
 	}
 	switch {
+	case k.For == "" && t.runner(c.ID) != nil:
+		return refuse(fleet.Conflict, "there is a runner %s already", c.ID)
 	case t.now().After(k.ExpiresAt):
 		return refuse(fleet.TicketExpired, "the ticket expired at %s; ask for a new one with `tugline hub ticket`", k.ExpiresAt.UTC().Format(time.RFC3339))
 	case k.Uses <= 0:
@@ -243,25 +266,33 @@ func (c *UpdateRunner) apply(t *txn) Result {
 	if r == nil {
 		return bad
 	}
-	if c.JournalID != "" {
-		if r.JournalID != "" && r.JournalID != c.JournalID {
+	if c.JournalID != "" && c.JournalID != r.JournalID {
+		if r.JournalID != "" {
 			t.loseAll(r, "the runner came back with a new journal and no record of it")
 		}
-		r.JournalID = c.JournalID
+		r.JournalID, r.JournalCount = c.JournalID, 0 // a new journal counts anew
 	}
 	r.JournalCount = max(r.JournalCount, c.JournalCount)
 	r.MachineID = orElse(c.MachineID, r.MachineID)
-	if c.Facts != nil {
+	if c.Facts != nil && !sameFacts(&r.Facts, c.Facts) {
 		r.Facts, r.FactsRev = *c.Facts, t.index
 	}
 	t.putRunner(r)
 	return Result{ID: string(r.ID)}
 }
 
+// sameFacts compares as a snapshot would keep them, so that a node that restored
+// one comes to the same answer.
+func sameFacts(a, b *fleet.RunnerFacts) bool {
+	x, err1 := json.Marshal(a)
+	y, err2 := json.Marshal(b)
+	return err1 == nil && err2 == nil && bytes.Equal(x, y)
+}
+
 // loseAll marks every accepted attempt of a runner lost and returns the others.
 func (t *txn) loseAll(r *fleet.Runner, why string) {
 	for _, o := range (View{t.Txn}).OpenOf(r.ID) {
-		j := o.Job.Clone()
+		j := t.job(o.Job.ID).Clone() // as the attempts before it left the job
 		_, a := j.Find(o.Attempt.Fence)
 		switch {
 		case a == pending(j.Turn()):
@@ -317,7 +348,7 @@ func (c *RemoveRunner) apply(t *txn) Result {
 		return bad
 	}
 	for _, o := range (View{t.Txn}).OpenOf(c.ID) {
-		j := o.Job.Clone()
+		j := t.job(o.Job.ID).Clone() // as the attempts before it left the job
 		_, a := j.Find(o.Attempt.Fence)
 		switch {
 		case a == pending(j.Turn()):

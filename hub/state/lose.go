@@ -77,10 +77,22 @@ func (c *ReviveAttempt) apply(t *txn) Result {
 	if a.State != fleet.AttemptLost || a.Gone {
 		return refuse(fleet.NotCurrent, "attempt %s of job %s is %s, not lost", c.Fence, c.Job, a.State)
 	}
-	if tu != j.Turn() || tu.Current != a.N || j.State == fleet.Cancelled {
-		a.Stop = orElse(a.Stop, string(fleet.Superseded))
-		return t.put(j)
+	if mayReturn(j, tu, a) {
+		return t.revive(j, tu, a)
 	}
+	if a.Stop != "" {
+		return Result{ID: string(j.ID), Repeated: true, Job: j}
+	}
+	a.Stop = string(fleet.Superseded)
+	return t.put(j)
+}
+
+// mayReturn says whether the job goes on with its lost attempt if that comes back.
+func mayReturn(j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt) bool {
+	return tu == j.Turn() && tu.Current == a.N && !a.Gone && j.State != fleet.Cancelled
+}
+
+func (t *txn) revive(j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt) Result {
 	withdraw(tu, "the lost attempt came back")
 	a.State, a.Detail = fleet.AttemptRunning, ""
 	if j.CancelRequestedAt != nil {
@@ -88,7 +100,6 @@ func (c *ReviveAttempt) apply(t *txn) Result {
 	} else {
 		t.become(j, fleet.Running, "running", "on %s, which came back", a.RunnerName)
 	}
-	j.Paused = ""
 	return t.put(j)
 }
 

@@ -29,52 +29,70 @@ func (c *CancelJob) apply(t *txn) Result {
 }
 
 func (t *txn) cancel(j *fleet.Job, abandon bool) Result {
-	tu, cur := j.Turn(), j.Current()
+	tu, cur, was := j.Turn(), j.Current(), j.State
+	gaveUp := abandon && giveUp(j)
 	repeated := j.CancelRequestedAt != nil
-	if !repeated {
-		j.CancelRequestedAt, j.CancelActor = at(t.now()), t.head.Actor
-	}
-	stop := func() {
+	ask := func() {
+		if !repeated {
+			j.CancelRequestedAt, j.CancelActor = at(t.now()), t.head.Actor
+		}
 		if cur != nil && cur.AcceptedAt != nil && cur.State != fleet.AttemptFinished {
 			cur.Stop = "cancelled"
 		}
 	}
-	switch j.State {
+	switch was {
 	case fleet.Queued, fleet.Assigned, fleet.Preparing, fleet.Blocked:
-		was := j.State
+		ask()
 		withdraw(tu, "cancelled")
-		stop()
 		t.become(j, fleet.Cancelled, "cancelled", "cancelled while %s", was)
 	case fleet.Running, fleet.Lost:
-		stop()
-		if abandon {
-			cur.State = fleet.AttemptAbandoned
+		ask()
+		switch {
+		case gaveUp:
 			t.become(j, fleet.Cancelled, "abandoned", "cancelled (processes unconfirmed)")
-			break
-		}
-		if repeated {
+		case cur.Gone:
+			t.become(j, fleet.Cancelled, "cancelled", "cancelled; its processes are gone")
+		case repeated:
 			return Result{ID: string(j.ID), Repeated: true, Job: j}
+		case was == fleet.Lost:
+			j.Reason = fleet.Reason{Code: "cancelling", Since: t.now(), Detail: "lost on " + cur.RunnerName + "; it is told to stop if it comes back"}
+		default:
+			j.Reason = fleet.Reason{Code: "cancelling", Since: t.now(), Detail: "on " + cur.RunnerName}
 		}
-		j.Reason = fleet.Reason{Code: "cancelling", Detail: "on " + cur.RunnerName, Since: t.now()}
-		if j.State == fleet.Lost {
-			j.Reason.Detail = "lost on " + cur.RunnerName + "; it is told to stop if it comes back"
-			if cur.Gone {
-				t.become(j, fleet.Cancelled, "cancelled", "cancelled; its processes are gone")
-			}
-		}
-		return t.put(j)
 	case fleet.Verifying:
 		if !abandon {
 			return refuse(fleet.Conflict, "job %s had already finished when the cancel came; its evidence is being checked", j.ID)
 		}
+		ask()
 		t.become(j, fleet.Cancelled, "abandoned", "cancelled while its evidence was being checked")
-	case fleet.Cancelled:
-		return Result{ID: string(j.ID), Repeated: true, Job: j}
 	default:
-		return refuse(fleet.Conflict, "job %s has ended: it is %s", j.ID, j.State)
+		switch {
+		case gaveUp: // the job stands; what an attempt of it may still hold is free
+		case was == fleet.Cancelled:
+			return Result{ID: string(j.ID), Repeated: true, Job: j}
+		default:
+			return refuse(fleet.Conflict, "job %s has ended: it is %s", j.ID, was)
+		}
+		return t.put(j)
 	}
-	t.ended(j)
+	if j.State.Ended() {
+		t.ended(j)
+	}
 	return t.put(j)
+}
+
+// giveUp ends every accepted attempt whose processes are not known to be gone, and
+// says whether there was one.
+func giveUp(j *fleet.Job) bool {
+	found := false
+	for _, tu := range j.Turns {
+		for _, a := range tu.Attempts {
+			if (a.State == fleet.AttemptRunning || a.State == fleet.AttemptLost) && !a.Gone {
+				a.State, found = fleet.AttemptAbandoned, true
+			}
+		}
+	}
+	return found
 }
 
 // SettleJob is a person's verdict on a job that needs review.
@@ -193,10 +211,12 @@ func (c *FollowUp) apply(t *txn) Result {
 	}
 	j.FollowUps = append(j.FollowUps[:len(j.FollowUps):len(j.FollowUps)], fleet.FollowUp{
 		Prompt: c.Prompt, Model: c.Model, Fresh: c.Fresh, On: c.On, Actor: t.head.Actor, At: t.now()})
-	if j.State == fleet.Cancelled || j.State == fleet.Blocked && c.Fresh {
-		t.nextTurn(j) // asked for after the end by somebody who could see it
-	} else if j.State.Ended() {
+	switch {
+	case !j.State.Ended():
+	case j.State == fleet.Lost || j.State == fleet.Blocked && !c.Fresh:
 		t.ended(j)
+	default:
+		t.nextTurn(j) // asked for after the end by somebody who could see it
 	}
 	return t.put(j)
 }
@@ -208,7 +228,11 @@ func (t *txn) ended(j *fleet.Job) {
 	}
 	switch j.State {
 	case fleet.Succeeded, fleet.Failed, fleet.NeedsReview:
-		t.nextTurn(j)
+		if j.CancelRequestedAt == nil {
+			t.nextTurn(j)
+			return
+		}
+		j.Paused = "follow-ups wait: a cancel was asked for before the turn ended"
 	default:
 		j.Paused = "follow-ups wait: the turn is " + string(j.State)
 	}
@@ -220,16 +244,26 @@ func (t *txn) nextTurn(j *fleet.Job) {
 	f := j.FollowUps[0]
 	j.FollowUps = append([]fleet.FollowUp(nil), j.FollowUps[1:]...)
 	tu := &fleet.Turn{N: j.Turn().N + 1, Prompt: f.Prompt, Model: f.Model, Fresh: f.Fresh, CreatedAt: t.now()}
+	gone := ""
 	if f.On != "" {
 		if r, ok := (View{t.Txn}).FindRunner(f.On); ok {
 			tu.On = r.ID
+		} else {
+			gone = "the runner " + f.On + " that it asks for was removed"
 		}
 	} else if a := lastAccepted(j); a != nil && !f.Fresh {
 		tu.On = a.Runner
+		if r := t.runner(a.Runner); r == nil || r.Removed {
+			gone = "the runner " + a.RunnerName + " that holds its session was removed"
+		}
 	}
 	j.Turns = append(j.Turns[:len(j.Turns):len(j.Turns)], tu)
 	j.CancelRequestedAt, j.CancelActor, j.Excluded, j.Paused = nil, "", nil, ""
 	t.queue(j, "follow_up", "turn %d waits for a runner", tu.N)
+	if gone != "" {
+		t.become(j, fleet.Blocked, string(fleet.SessionGone), "%s; ask again with --fresh", gone)
+		t.ended(j)
+	}
 }
 
 func lastAccepted(j *fleet.Job) *fleet.Attempt {

@@ -53,6 +53,9 @@ func (c *RecordFacts) apply(t *txn) Result {
 }
 
 func (t *txn) fact(j *fleet.Job, a *fleet.Attempt, f Fact) error {
+	if a.State == fleet.AttemptFinished && (f.Kind == "phase" || f.Kind == "detail") {
+		return nil // the result says more
+	}
 	switch f.Kind {
 	case "phase":
 		if err := json.Unmarshal(f.Value, &a.Phase); err != nil {
@@ -145,7 +148,7 @@ func (c *FinishAttempt) apply(t *txn) Result {
 	a.FinishedAt, a.Phase, a.PhaseAt = &c.FinishedAt, "finished", t.now()
 	a.Log.Bytes, a.Log.Events, a.Log.Dropped = c.Output, c.Events, c.Dropped
 	a.Evidence = c.Evidence
-	if abandoned || tu != j.Turn() || tu.Current != a.N {
+	if abandoned || tu != j.Turn() || tu.Current != a.N || j.State == fleet.Cancelled {
 		return t.put(j) // kept on the attempt; the job belongs to another
 	}
 	withdraw(tu, "the lost attempt came back with its result")
@@ -180,13 +183,23 @@ func (c *DecideJob) apply(t *txn) Result {
 		return refuse(fleet.NotCurrent, "job %s is not waiting for a verdict on attempt %s", c.Job, c.Fence)
 	}
 	if c.Evidence != nil {
-		a.Evidence = c.Evidence
+		if !sameWork(a.Evidence, c.Evidence) {
+			return refuse(fleet.Conflict, "the evidence of attempt %s of job %s changed while it was judged; judge it again", c.Fence, c.Job)
+		}
+		e := *a.Evidence
+		e.BundleChecked, e.BundleError = c.Evidence.BundleChecked, c.Evidence.BundleError
+		a.Evidence = &e
 	}
 	if j.State == fleet.NeedsReview && c.Verdict.State() == fleet.NeedsReview {
 		return t.put(j) // no news
 	}
 	t.judge(j, c.Verdict)
 	return t.put(j)
+}
+
+// sameWork says whether two records of evidence are about the same commits.
+func sameWork(a, b *fleet.Evidence) bool {
+	return a != nil && b != nil && a.Base == b.Base && a.Tip == b.Tip && a.CommitCount == b.CommitCount && a.Bundle == b.Bundle
 }
 
 // judge moves the newest turn to where a verdict leads.
@@ -218,6 +231,9 @@ func (c *SealLog) apply(t *txn) Result {
 	if a.Log.Sealed {
 		return Result{ID: string(j.ID), Repeated: true, Job: j}
 	}
+	if a.State == fleet.AttemptAssigned || a.State == fleet.AttemptRunning {
+		return refuse(fleet.Conflict, "attempt %s of job %s is %s; a log is sealed after the end", c.Fence, c.Job, a.State)
+	}
 	a.Log.Bytes, a.Log.Durable, a.Log.Events, a.Log.Sealed = c.Output, c.Output, c.Events, true
 	return t.put(j)
 }
@@ -239,7 +255,17 @@ func (c *UpdateEvidence) apply(t *txn) Result {
 	if a.State != fleet.AttemptFinished {
 		return refuse(fleet.Conflict, "attempt %s of job %s has not finished", c.Fence, c.Job)
 	}
-	a.Evidence = c.Evidence
+	if c.Evidence == nil {
+		return refuse(fleet.BadRequest, "evidence without content")
+	}
+	e := *c.Evidence
+	if was := a.Evidence; was != nil && was.BundleChecked {
+		if !sameWork(was, &e) {
+			return refuse(fleet.Conflict, "the commits of attempt %s of job %s were checked already; its evidence cannot name others", c.Fence, c.Job)
+		}
+		e.BundleChecked, e.BundleError = true, ""
+	}
+	a.Evidence = &e
 	return t.put(j)
 }
 
@@ -262,22 +288,26 @@ func (c *GrantPush) apply(t *txn) Result {
 		return bad
 	}
 	switch {
-	case tu != j.Turn() || tu.Current != a.N || a.Stop != "":
+	case tu != j.Turn() || tu.Current != a.N:
 		return refuse(fleet.StaleFence, "attempt %s of job %s is not the current one; its push is refused", c.Fence, c.Job)
+	case a.Stop != "" || j.CancelRequestedAt != nil:
+		return refuse(fleet.CancelRequested, "job %s was asked to stop; its work is kept and not pushed", c.Job)
 	case c.SHA == "" && j.State != fleet.Running:
 		return refuse(fleet.Conflict, "job %s is %s; credentials are given only while it runs", c.Job, j.State)
 	case c.SHA != "" && j.State == fleet.Verifying:
 		return refuse(fleet.Unavailable, "job %s is being verified; ask again", c.Job)
 	case c.SHA != "" && j.State != fleet.Succeeded:
 		return refuse(fleet.Conflict, "job %s is %s; only the work of a succeeded turn is pushed", c.Job, j.State)
+	case c.SHA != "" && a.Evidence != nil && a.Evidence.Tip != "" && c.SHA != a.Evidence.Tip:
+		return refuse(fleet.Conflict, "%s is not the commit that was verified for job %s, which is %s", c.SHA, c.Job, a.Evidence.Tip)
 	}
 	for _, p := range a.Pushes {
 		if p.Remote == c.Remote && p.Ref == c.Ref && p.SHA == c.SHA {
 			return Result{ID: string(j.ID), Repeated: true, Job: j}
 		}
 	}
-	if len(a.Pushes) >= 100 {
-		return refuse(fleet.TooLarge, "attempt %s has been granted 100 pushes, the bound", c.Fence)
+	if len(a.Pushes) >= MaxPushes {
+		return refuse(fleet.TooLarge, "attempt %s has been granted %d pushes, the bound", c.Fence, MaxPushes)
 	}
 	a.Pushes = append(a.Pushes[:len(a.Pushes):len(a.Pushes)], fleet.Push{Remote: c.Remote, Ref: c.Ref, SHA: c.SHA, At: t.now()})
 	return t.put(j)

@@ -54,7 +54,7 @@ func (c *Expire) apply(t *txn) Result {
 		if t.now().After(k.ExpiresAt.Add(KeepKeys)) {
 			tickets = append(tickets, k)
 		}
-		return true
+		return len(tickets) < c.Limit
 	})
 	for _, k := range tickets {
 		mustDelete(t.Txn, tableTickets, k)

@@ -24,15 +24,12 @@ func (t *txn) edit(id fleet.JobID) (*fleet.Job, Result) {
 	return j.Clone(), Result{}
 }
 
-// put stores a changed job, keeps the rows derived from it in step, and refuses a
-// move that the table of moves does not have.
+// put stores a changed job and keeps the rows derived from it in step.
 func (t *txn) put(j *fleet.Job) Result {
-	old := t.job(j.ID)
-	if old != nil && old.State != j.State {
-		if _, ok := fleet.Legal(old.State, j.State); !ok {
-			return refuse(fleet.Conflict, "job %s is %s and cannot become %s", j.ID, old.State, j.State)
-		}
+	if t.bad.Code != "" {
+		return t.bad
 	}
+	old := t.job(j.ID)
 	j.UpdatedAt, j.Revision = t.now(), t.index
 	if old == nil {
 		t.add("jobs", 1)
@@ -55,7 +52,7 @@ func (t *txn) drop(j *fleet.Job) {
 
 func (t *txn) derive(j *fleet.Job) {
 	if j.State == fleet.Queued {
-		mustInsert(t.Txn, tableQueue, &queued{j.Seq, j.ID})
+		mustInsert(t.Txn, tableQueue, &queued{j})
 		t.add("queued", 1)
 		t.add("queued:"+j.Actor, 1)
 	}
@@ -67,7 +64,7 @@ func (t *txn) derive(j *fleet.Job) {
 
 func (t *txn) underive(j *fleet.Job) {
 	if j.State == fleet.Queued {
-		mustDelete(t.Txn, tableQueue, &queued{j.Seq, j.ID})
+		mustDelete(t.Txn, tableQueue, &queued{j})
 		t.add("queued", -1)
 		t.add("queued:"+j.Actor, -1)
 	}
@@ -124,7 +121,12 @@ func Want(j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt) (intent, reason string
 		return "stop", a.Stop
 	}
 	switch a.State {
-	case fleet.AttemptAssigned, fleet.AttemptRunning, fleet.AttemptLost:
+	case fleet.AttemptLost:
+		if a.Gone {
+			return "forget", ""
+		}
+		return "run", ""
+	case fleet.AttemptAssigned, fleet.AttemptRunning:
 		return "run", ""
 	case fleet.AttemptFinished:
 		if a.Log.Sealed && !isOpen(j, tu, a) {
@@ -149,23 +151,42 @@ func orElse(s, other string) string {
 	return s
 }
 
-// become moves the job and its newest turn, and says why.
+// become moves the job and its newest turn, and says why. A move that the table of
+// moves does not have makes the whole command a refusal.
 func (t *txn) become(j *fleet.Job, s fleet.State, code, format string, args ...any) {
+	if j.State != "" && j.State != s {
+		if _, ok := fleet.Legal(j.State, s); !ok {
+			t.bad = refuse(fleet.Conflict, "job %s is %s and cannot become %s", j.ID, j.State, s)
+			return
+		}
+	}
 	tu := j.Turn()
 	j.State, tu.State = s, s
 	j.Reason = fleet.Reason{Code: code, Detail: fmt.Sprintf(format, args...), Since: t.now()}
+	tu.EndedAt = nil
 	if s.Ended() {
-		at := t.now()
-		tu.EndedAt = &at
+		tu.EndedAt = at(t.now())
 	} else {
-		tu.EndedAt = nil
+		j.Paused = ""
 	}
 }
 
-// queue puts the newest turn (back) in the queue.
+// queue puts the newest turn in the queue.
 func (t *txn) queue(j *fleet.Job, code, format string, args ...any) {
 	t.become(j, fleet.Queued, code, format, args...)
 	j.Turn().QueuedAt = t.now()
+}
+
+// requeue puts the newest turn back after an assignment that came to nothing. It
+// keeps its place and goes on waiting since it was queued first; a turn that was
+// given back too often waits for a person, so that its record stays small.
+func (t *txn) requeue(j *fleet.Job, code, format string, args ...any) {
+	if n := len(j.Turn().Attempts); n >= MaxAttempts {
+		t.become(j, fleet.Blocked, "attempts", "%d assignments came to nothing, the bound of a turn; the last: %s", n, fmt.Sprintf(format, args...))
+		t.ended(j)
+		return
+	}
+	t.become(j, fleet.Queued, code, format, args...)
 }
 
 // accepted counts the attempts of a turn that cost its budget.

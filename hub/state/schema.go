@@ -44,10 +44,7 @@ type Audit struct {
 }
 
 // queued is a derived row: a job that waits, in the queue's order.
-type queued struct {
-	Seq uint64
-	Job fleet.JobID
-}
+type queued struct{ Job *fleet.Job }
 
 // open is a derived row: an attempt that still concerns its runner.
 type open struct {
@@ -71,9 +68,9 @@ type count struct {
 var schema = &memdb.DBSchema{Tables: map[string]*memdb.TableSchema{
 	tableMeta:    table(tableMeta, idx("id", func(*Meta) string { return "meta" })),
 	tableJobs:    table(tableJobs, idx("id", func(j *fleet.Job) string { return string(j.ID) })),
-	tableQueue:   table(tableQueue, idx("id", func(q *queued) string { return order(q.Seq, string(q.Job)) })),
+	tableQueue:   table(tableQueue, idx("id", func(q *queued) string { return order(q.Job.Seq, string(q.Job.ID)) })),
 	tableOpen:    table(tableOpen, idx("id", func(o *open) string { return string(o.Job) + "/" + o.Fence.String() }), multi("runner", func(o *open) string { return string(o.Runner) })),
-	tableHolds:   table(tableHolds, idx("id", func(h *hold) string { return h.Key + "\x00" + string(h.Job) })),
+	tableHolds:   table(tableHolds, idx("id", func(h *hold) string { return holdsOf(h.Key) + string(h.Job) })),
 	tableRunners: table(tableRunners, idx("id", func(r *fleet.Runner) string { return string(r.ID) }), multi("name", func(r *fleet.Runner) string { return r.Name })),
 	tableTokens:  table(tableTokens, idx("id", func(k *fleet.Token) string { return string(k.ID) }), multi("hash", func(k *fleet.Token) string { return string(k.Hash) })),
 	tableTickets: table(tableTickets, idx("id", func(k *fleet.Ticket) string { return string(k.Hash) })),
@@ -81,6 +78,9 @@ var schema = &memdb.DBSchema{Tables: map[string]*memdb.TableSchema{
 	tableCounts:  table(tableCounts, idx("id", func(c *count) string { return c.Name })),
 	tableAudit:   table(tableAudit, idx("id", func(a *Audit) string { return order(a.Index, "") })),
 }}
+
+// holdsOf gives what the ids of all holds of a key start with, and of no other key.
+func holdsOf(key string) string { return order(uint64(len(key)), key) }
 
 // order gives a string that sorts as the number does.
 func order(n uint64, rest string) string {
@@ -158,6 +158,15 @@ func first[T any](tx *memdb.Txn, table, index, key string) *T {
 		return nil
 	}
 	return row.(*T)
+}
+
+// rowID gives the key of a row in its table's index "id".
+func rowID(table string, row any) (string, error) {
+	_, key, err := schema.Tables[table].Indexes["id"].Indexer.(memdb.SingleIndexer).FromObject(row)
+	if err != nil {
+		return "", err
+	}
+	return string(key[:len(key)-1]), nil
 }
 
 // each walks rows in the order of an index until f says stop.

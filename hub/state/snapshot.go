@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/hashicorp/go-memdb"
 
@@ -20,8 +21,9 @@ type snapshotHead struct {
 }
 
 type snapshotRow struct {
-	Table string          `json:"t"`
-	Row   json.RawMessage `json:"r"`
+	Table string          `json:"t,omitempty"`
+	Row   json.RawMessage `json:"r,omitempty"`
+	Rows  int             `json:"rows,omitempty"` // alone, in the last line
 }
 
 // tables that a snapshot carries, in order; the others are derived from jobs.
@@ -39,10 +41,12 @@ var tables = []struct {
 }
 
 // Snapshot freezes the state and gives a function that writes it: one line of JSON
-// a row, in the order of tables and ids, so equal states give equal bytes.
+// a row, in the order of tables and ids, so equal states give equal bytes. The last
+// line counts the rows, so that a part of a snapshot is never taken for the whole.
 func (m *Machine) Snapshot() func(io.Writer) error {
 	tx := m.current.Load().Txn(false)
 	return func(w io.Writer) error {
+		rows := 0
 		b := bufio.NewWriterSize(w, 1<<16)
 		enc := json.NewEncoder(b)
 		if err := enc.Encode(snapshotHead{SnapshotVersion}); err != nil {
@@ -58,10 +62,14 @@ func (m *Machine) Snapshot() func(io.Writer) error {
 				if err != nil {
 					return fmt.Errorf("snapshot %s: %w", t.name, err)
 				}
-				if err := enc.Encode(snapshotRow{t.name, raw}); err != nil {
+				if err := enc.Encode(snapshotRow{Table: t.name, Row: raw}); err != nil {
 					return fmt.Errorf("write snapshot: %w", err)
 				}
+				rows++
 			}
+		}
+		if err := enc.Encode(snapshotRow{Rows: rows}); err != nil {
+			return fmt.Errorf("write snapshot: %w", err)
 		}
 		return b.Flush()
 	}
@@ -87,35 +95,81 @@ func (m *Machine) Restore(r io.Reader) error {
 	}
 	tx := &txn{Txn: db.Txn(true)}
 	defer tx.Abort()
-	for {
+	for rows := 0; ; rows++ {
 		var row snapshotRow
 		if err := dec.Decode(&row); errors.Is(err, io.EOF) {
-			break
+			return errors.New("restore: the snapshot is cut short")
 		} else if err != nil {
 			return fmt.Errorf("restore: %w", err)
 		}
-		mk := fresh[row.Table]
-		if mk == nil {
-			return fmt.Errorf("restore: table %q: %w", row.Table, ErrUnknownEntry)
+		if row.Table == "" {
+			if row.Rows != rows {
+				return fmt.Errorf("restore: the snapshot has %d rows and should have %d", rows, row.Rows)
+			}
+			break
 		}
-		v := mk()
-		if err := json.Unmarshal(row.Row, v); err != nil {
+		if err := tx.load(row, fresh[row.Table]); err != nil {
 			return fmt.Errorf("restore %s: %w", row.Table, err)
-		}
-		mustInsert(tx.Txn, row.Table, v)
-		switch v := v.(type) {
-		case *fleet.Job:
-			tx.add("jobs", 1)
-			tx.derive(v)
-		case *Idem:
-			tx.add("idem", 1)
-			tx.add("idem:"+v.Actor, 1)
 		}
 	}
 	if getMeta(tx.Txn) == nil {
-		return errors.New("restore: the snapshot is cut short: it has no meta row")
+		return errors.New("restore: the snapshot has no meta row")
 	}
 	tx.Commit()
 	m.current.Store(db)
+	return nil
+}
+
+// load takes in one row of a snapshot.
+func (t *txn) load(row snapshotRow, fresh func() any) error {
+	if fresh == nil {
+		return ErrUnknownEntry
+	}
+	v := fresh()
+	if err := json.Unmarshal(row.Row, v); err != nil {
+		return err
+	}
+	if j, ok := v.(*fleet.Job); ok {
+		if err := sound(j); err != nil {
+			return fmt.Errorf("job %s: %w", j.ID, err)
+		}
+	}
+	id, err := rowID(row.Table, v)
+	if err != nil {
+		return err
+	}
+	if was, err := t.First(row.Table, "id", id); err != nil || was != nil {
+		return errors.Join(fmt.Errorf("row %q comes twice", id), err)
+	}
+	mustInsert(t.Txn, row.Table, v)
+	switch v := v.(type) {
+	case *fleet.Job:
+		t.add("jobs", 1)
+		t.derive(v)
+	case *Idem:
+		t.add("idem", 1)
+		t.add("idem:"+v.Actor, 1)
+	}
+	return nil
+}
+
+// sound says whether a job's record has the shape that every command relies on.
+func sound(j *fleet.Job) error {
+	if !slices.Contains(fleet.States, j.State) || len(j.Turns) == 0 {
+		return fmt.Errorf("state %q with %d turns", j.State, len(j.Turns))
+	}
+	for i, tu := range j.Turns {
+		if tu == nil || tu.N != i+1 || tu.Current < 0 || tu.Current > len(tu.Attempts) {
+			return fmt.Errorf("turn %d is out of order", i+1)
+		}
+		for k, a := range tu.Attempts {
+			if a == nil || a.N != k+1 {
+				return fmt.Errorf("attempt %d of turn %d is out of order", k+1, i+1)
+			}
+		}
+	}
+	if cur := j.Current(); cur == nil && (j.State == fleet.Running || j.State == fleet.Lost || j.State == fleet.Verifying) {
+		return fmt.Errorf("%s without a current attempt", j.State)
+	}
 	return nil
 }

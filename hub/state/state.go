@@ -81,6 +81,7 @@ type txn struct {
 	index   uint64
 	head    Head
 	changes []Change
+	bad     Result // an illegal move that a command tried: it is refused whole
 }
 
 // now is the state time of the entry.
@@ -105,6 +106,9 @@ func (m *Machine) Apply(index uint64, entry []byte) (Result, []Change, error) {
 		tx.meta.Time = head.At
 	}
 	res := tx.keyed(cmd)
+	if tx.bad.Code != "" {
+		res = tx.bad
+	}
 	res.Index = index
 	if res.Code != "" || res.Repeated {
 		// Nothing of the command may stay, but the index and the time go on.

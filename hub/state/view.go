@@ -64,10 +64,7 @@ func (v View) JobsByPrefix(prefix string, n int) []*fleet.Job {
 
 // Queue walks the queued jobs in order until f says stop.
 func (v View) Queue(f func(*fleet.Job) bool) {
-	each(v.tx, tableQueue, "id", func(q *queued) bool {
-		j, _ := v.Job(q.Job)
-		return f(j)
-	})
+	each(v.tx, tableQueue, "id", func(q *queued) bool { return f(q.Job) })
 }
 
 // Open is an attempt that still concerns its runner: assigned, running, lost and
@@ -111,13 +108,15 @@ func (v View) Held(r fleet.RunnerID) int {
 	return n
 }
 
-// Holder gives a job that holds the concurrency key.
-func (v View) Holder(key string) (fleet.JobID, bool) {
-	h := first[hold](v.tx, tableHolds, "id_prefix", key+"\x00")
-	if h == nil {
-		return "", false
-	}
-	return h.Job, true
+// Holder gives a job other than the given one that holds the concurrency key.
+func (v View) Holder(key string, but fleet.JobID) (by fleet.JobID, held bool) {
+	each(v.tx, tableHolds, "id_prefix", func(h *hold) bool {
+		if h.Job != but {
+			by, held = h.Job, true
+		}
+		return !held
+	}, holdsOf(key))
+	return by, held
 }
 
 // Runner gives one runner by id, removed ones included.
@@ -133,7 +132,7 @@ func (v View) FindRunner(s string) (*fleet.Runner, bool) {
 	}
 	var found *fleet.Runner
 	each(v.tx, tableRunners, "name", func(r *fleet.Runner) bool {
-		if !r.Removed {
+		if r.Name == s && !r.Removed {
 			found = r
 		}
 		return found == nil
