@@ -71,8 +71,11 @@ func (c *Config) complete() error {
 	}
 	if c.PublicURL != "" {
 		u, err := url.Parse(c.PublicURL)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" && u.Path != "/" {
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Path != "" && u.Path != "/" {
 			return fmt.Errorf("--public-url %q is not of the form https://HOST[:PORT]", c.PublicURL)
+		}
+		if u.Scheme == "http" && !loopback(u.Hostname()) {
+			return fmt.Errorf("--public-url %s would have credentials cross a network in the clear: give the https URL of the proxy that ends TLS", c.PublicURL)
 		}
 	}
 	return nil
@@ -82,6 +85,13 @@ func (c *Config) complete() error {
 func (c *Config) plain() bool {
 	host, _, _ := net.SplitHostPort(c.Listen)
 	return c.PlainHTTP || c.TLSCert == "" && loopback(host)
+}
+
+// inTheClear says whether a network lies between the node's plain port and those
+// who use it; then only the trusted proxies may.
+func (c *Config) inTheClear() bool {
+	host, _, _ := net.SplitHostPort(c.Listen)
+	return c.PlainHTTP && !loopback(host)
 }
 
 func loopback(host string) bool {

@@ -43,6 +43,7 @@ func (h *Hub) newWeb() *web.Server {
 	h.sessions.Register(runners)
 	return web.New(web.Config{
 		Log: h.entries, Feed: changes{h.feed}, Spool: h.spool, Blobs: h.blobs,
+		Derive: h.secrets.derive, Proxies: h.cfg.TrustedProxies, ProxiesOnly: h.cfg.inTheClear(),
 		Presence: h.sessions.Presence, Status: h.status, Ready: h.serves, Ticket: h.ticket,
 		Runners: runners, Version: h.cfg.Version, Logger: h.log,
 	})

@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
@@ -14,11 +15,13 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"math/big"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"tugline.dev/tugline/hub/session"
@@ -56,7 +59,7 @@ func loadSecrets(dir, cluster string, fresh bool) (*secrets, error) {
 		return nil, fmt.Errorf("read the cluster's keys: %w; without them no runner can be served: put them back from a backup", err)
 	}
 	var f keyFile
-	if err := json.Unmarshal(b, &f); err != nil || f.Version != 1 || len(f.Signing) != ed25519.SeedSize || len(f.Chain) == 0 {
+	if err := json.Unmarshal(b, &f); err != nil || f.Version != 1 || len(f.Signing) != ed25519.SeedSize || len(f.Chain) == 0 || len(f.Masters) == 0 {
 		return nil, fmt.Errorf("the cluster's keys in %s cannot be read: put them back from a backup", path)
 	}
 	s := &secrets{keys: session.Keys{
@@ -196,4 +199,13 @@ func localAddresses() []string {
 // caPEM gives the CA's certificate alone.
 func (s *secrets) caPEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.ca.Raw})
+}
+
+// derive gives 32 bytes that only this cluster can derive from the text: a secret
+// that a repeated request is answered with again.
+func (s *secrets) derive(text string) []byte {
+	newest := slices.Max(slices.Collect(maps.Keys(s.keys.Masters)))
+	m := hmac.New(sha256.New, s.keys.Masters[newest])
+	m.Write([]byte("tugline hub derive\x00" + text))
+	return m.Sum(nil)
 }

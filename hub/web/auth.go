@@ -20,13 +20,7 @@ type tokenKey struct{}
 func (s *Server) authenticate(ctx huma.Context, next func(huma.Context)) {
 	k, err := s.token(ctx.Header("Authorization"), needed(ctx.Operation()))
 	if err != nil {
-		p := s.problemOf(err)
-		ctx.SetHeader("Content-Type", "application/problem+json")
-		if p.Status == http.StatusUnauthorized {
-			ctx.SetHeader("WWW-Authenticate", `Bearer realm="tugline"`)
-		}
-		ctx.SetStatus(p.Status)
-		json.NewEncoder(ctx.BodyWriter()).Encode(p)
+		s.streamFail(ctx, err)
 		return
 	}
 	next(huma.WithValue(ctx, tokenKey{}, k))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -20,11 +19,12 @@ type uploadOut struct {
 // blobRoutes let people put inputs, in parts that a broken connection does not lose.
 func (s *Server) blobRoutes() {
 	put := op(http.MethodPut, "/v1/blobs/{sha256}", "put-blob", "Upload one part of an input", fleet.RoleOperator)
-	put.MaxBodyBytes = maxPart
+	put.MaxBodyBytes, put.BodyReadTimeout = maxPart, partTime
+	put.Errors = append(put.Errors, 409, 413, 416, 422, 507)
 	put.Description = "Send the parts in order, each at most 8 MiB; the answer is 202 until the blob is whole and its digest verified, then 201. HEAD tells where to go on. Needs the role operator."
 	huma.Register(s.api, put, wrap(s, func(ctx context.Context, in *struct {
 		Digest  string `path:"sha256"`
-		Size    int64  `query:"size" required:"true" minimum:"0" maximum:"2147483648" doc:"of the whole blob"`
+		Size    int64  `query:"size" required:"true" minimum:"0" doc:"of the whole blob, at most 2 GiB"`
 		Offset  int64  `query:"offset" minimum:"0"`
 		RawBody []byte `contentType:"application/octet-stream"`
 	}) (*uploadOut, error) {
@@ -32,10 +32,10 @@ func (s *Server) blobRoutes() {
 	}))
 	huma.Register(s.api, op(http.MethodHead, "/v1/blobs/{sha256}", "head-blob", "How much of an input is stored", fleet.RoleOperator), wrap(s, func(ctx context.Context, in *struct {
 		Digest string `path:"sha256"`
-		Size   int64  `query:"size" minimum:"0" maximum:"2147483648"`
+		Size   int64  `query:"size" minimum:"0" doc:"of the whole blob; without it only a whole one is found"`
 	}) (*uploadOut, error) {
 		d := fleet.Digest(in.Digest)
-		if info, err := s.cfg.Blobs.Stat(d); err == nil {
+		if info, err := s.cfg.Blobs.Renew(d); err == nil {
 			return &uploadOut{Offset: info.Size, Status: http.StatusOK}, nil
 		} else if in.Size == 0 || !errors.Is(err, fleet.BlobMissing) {
 			return nil, err
@@ -57,7 +57,7 @@ func (s *Server) upload(ctx context.Context, d fleet.Digest, size, offset int64,
 	if !d.Valid() {
 		return nil, wrong(fleet.BadRequest, "%q is not a SHA-256 in lower-case hex", d)
 	}
-	if info, err := s.cfg.Blobs.Stat(d); err == nil {
+	if info, err := s.cfg.Blobs.Renew(d); err == nil {
 		return &uploadOut{Offset: info.Size, Status: http.StatusCreated}, nil
 	}
 	up, _, err := s.cfg.Blobs.Upload(ctx, d, size)
@@ -67,7 +67,7 @@ func (s *Server) upload(ctx context.Context, d fleet.Digest, size, offset int64,
 	end, err := up.WriteAt(ctx, part, offset)
 	var gap *blob.GapError
 	if errors.As(err, &gap) {
-		return nil, wrong(fleet.SpoolGap, "the part begins at %d and the hub wants byte %s next; ask with HEAD and go on there", offset, strconv.FormatInt(gap.Want, 10))
+		return nil, wrong(fleet.SpoolGap, "the part begins at %d and the hub wants byte %d next; ask with HEAD and go on there", offset, gap.Want)
 	}
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -44,13 +45,13 @@ func (s *Server) eventRoutes() {
 		if f.turn == 0 {
 			f.turn = j.Turn().N
 		}
-		if f.turn > len(j.Turns)+len(j.FollowUps) {
-			return nil, wrong(fleet.NotFound, "job %s has %d turns, not %d", j.ID, len(j.Turns), f.turn)
-		}
 		if in.Last != "" {
 			if err := f.resume(in.Last); err != nil {
 				return nil, err
 			}
+		}
+		if f.turn < 1 || f.turn > len(j.Turns)+len(j.FollowUps) {
+			return nil, wrong(fleet.NotFound, "job %s has %d turns, not %d", j.ID, len(j.Turns), f.turn)
 		}
 		return s.streaming(f.run)
 	}))
@@ -111,7 +112,11 @@ func (s *Server) multiplex(st *stream, ctx context.Context, last string) {
 		err    error
 	}
 	changes := make(chan got)
-	go func() {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() {
 		for {
 			i, last, c, err := sub.Next(ctx)
 			select {
@@ -123,7 +128,7 @@ func (s *Server) multiplex(st *stream, ctx context.Context, last string) {
 				return
 			}
 		}
-	}()
+	})
 	tick := time.NewTicker(keepAlive)
 	defer tick.Stop()
 	for st.fail == nil {

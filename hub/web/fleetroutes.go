@@ -154,10 +154,11 @@ func (s *Server) tokenRoutes() {
 }
 
 func showToken(k *fleet.Token) api.Token {
-	return api.Token{ID: k.ID, Name: k.Name, Role: k.Role, CreatedAt: k.CreatedAt.UTC(), CreatedBy: k.CreatedBy, ExpiresAt: k.ExpiresAt, Revoked: k.Revoked}
+	return api.Token{ID: k.ID, Name: k.Name, Role: k.Role, CreatedAt: k.CreatedAt.UTC(), CreatedBy: k.CreatedBy, ExpiresAt: utc(k.ExpiresAt), Revoked: k.Revoked}
 }
 
 func (s *Server) createTicket(ctx context.Context, in *struct {
+	Keyed
 	Body *api.TicketRequest `required:"false"`
 }) (*struct{ Body api.Ticket }, error) {
 	b := api.TicketRequest{}
@@ -189,12 +190,21 @@ func (s *Server) createTicket(ctx context.Context, in *struct {
 		}
 		cmd.For = r.ID
 	}
-	secret := NewSecret("")
-	cmd.Hash = HashSecret(secret)
-	if err := s.do(ctx, cmd); err != nil {
+	secret, err := s.creation(ctx, "", "/v1/tickets", in.Key, b, func(h fleet.Digest) state.Command {
+		cmd.Hash = h
+		return cmd
+	}, func(v state.View, h fleet.Digest, id string) bool {
+		_, ok := v.Ticket(h)
+		return ok && strings.HasPrefix(string(h), id)
+	})
+	if err != nil {
 		return nil, err
 	}
-	until := now().Add(ttl).UTC()
+	k, ok := s.cfg.Log.View().Ticket(HashSecret(secret))
+	if !ok {
+		return nil, fmt.Errorf("the ticket is not there after its creation: %w", fleet.Internal)
+	}
+	until := k.ExpiresAt.UTC()
 	text, command := s.cfg.Ticket(secret, until)
 	return &struct{ Body api.Ticket }{api.Ticket{Ticket: text, Command: command, ExpiresAt: until, Uses: b.Uses}}, nil
 }
@@ -211,7 +221,10 @@ func checkLabels(m map[string]string) error {
 	return nil
 }
 
-func (s *Server) createToken(ctx context.Context, in *struct{ Body api.TokenRequest }) (*struct{ Body api.Token }, error) {
+func (s *Server) createToken(ctx context.Context, in *struct {
+	Keyed
+	Body api.TokenRequest
+}) (*struct{ Body api.Token }, error) {
 	b := in.Body
 	if b.Role.Rank() == 0 {
 		return nil, wrong(fleet.BadRequest, "role %q is none of viewer, operator, admin", b.Role)
@@ -227,14 +240,19 @@ func (s *Server) createToken(ctx context.Context, in *struct{ Body api.TokenRequ
 		}
 		cmd.TTL = d
 	}
-	secret := NewSecret("tgl_")
-	cmd.Token.Hash = HashSecret(secret)
-	if err := s.do(ctx, cmd); err != nil {
+	secret, err := s.creation(ctx, "tgl_", "/v1/tokens", in.Key, b, func(h fleet.Digest) state.Command {
+		cmd.Token.Hash = h
+		return cmd
+	}, func(v state.View, h fleet.Digest, id string) bool {
+		k, ok := v.TokenByHash(h)
+		return ok && string(k.ID) == id
+	})
+	if err != nil {
 		return nil, err
 	}
-	k, ok := s.cfg.Log.View().Token(cmd.Token.ID)
+	k, ok := s.cfg.Log.View().TokenByHash(HashSecret(secret))
 	if !ok {
-		return nil, fmt.Errorf("token %s is not there after its creation: %w", cmd.Token.ID, fleet.Internal)
+		return nil, fmt.Errorf("the token is not there after its creation: %w", fleet.Internal)
 	}
 	out := showToken(k)
 	out.Secret = secret

@@ -1,74 +1,68 @@
 package web
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
-	"tugline.dev/tugline/hub/spool"
 	"tugline.dev/tugline/shared/api"
 	"tugline.dev/tugline/shared/fleet"
 )
 
 const (
-	drainTime  = 500 * time.Millisecond // for bytes of an attempt that will never be sealed
-	sealTime   = 30 * time.Second       // for the rest of a finished attempt's bytes
-	maxLine    = 1 << 20                // bytes of one agent event
+	sealTime   = 30 * time.Second // for the rest of a finished attempt's bytes
 	jobEnded   = "the turn has ended"
 	logMissing = "the log is incomplete: the runner has not sent the rest"
 )
 
 // follow is one reader of one job: changes of the job, and the streams of its
-// attempts one after the other. Its place is named by the index of the last change
-// and, of the attempt it reads, the fence's index and both offsets.
+// accepted attempts one after the other. The reader's place is named by the turn
+// where it began, the index of the last change, and of the attempt it reads the
+// index of the fence and both offsets.
 type follow struct {
 	server *Server
 	job    fleet.JobID
-	turn   int
-	until  bool
+	until  bool // end with the turn
 
+	turn   int
 	index  uint64
-	fence  uint64 // of the attempt being read
+	fence  uint64
 	output int64
 	events int64
+	reset  string // why the reader's place is worth nothing
 
-	st      *stream
-	current *reading
-}
-
-// reading is the attempt whose streams are being read.
-type reading struct {
-	turn    int
-	attempt *fleet.Attempt
-	cancel  context.CancelFunc
-	left    int // streams that have not ended
-	items   chan item
-	wg      sync.WaitGroup
-}
-
-// item is one frame or event, or the end of a stream.
-type item struct {
-	output *api.Output
-	event  *fleet.Event
-	next   int64 // offset behind it
-	end    bool
+	st       *stream
+	current  *reading
+	patience <-chan time.Time // while bytes are awaited that may never come
+	short    bool             // they did not come
 }
 
 func (f *follow) id() string {
-	return fmt.Sprintf("%d-%d-%d-%d-%d", f.server.cfg.Log.View().Meta().Epoch, f.index, f.fence, f.output, f.events)
+	return fmt.Sprintf("%d-%d-%d-%d-%d-%d", f.server.cfg.Log.View().Meta().Epoch, f.index, f.turn, f.fence, f.output, f.events)
 }
 
+// resume takes the place that id named.
 func (f *follow) resume(last string) error {
-	var epoch uint64
-	if _, err := fmt.Sscanf(last, "%d-%d-%d-%d-%d", &epoch, &f.index, &f.fence, &f.output, &f.events); err != nil || f.output < 0 || f.events < 0 {
+	var n [6]uint64
+	parts := strings.Split(last, "-")
+	if len(parts) != len(n) {
 		return wrong(fleet.BadRequest, "Last-Event-ID %q is not one that this stream gave", last)
 	}
+	for i, p := range parts {
+		var err error
+		if n[i], err = strconv.ParseUint(p, 10, 63); err != nil {
+			return wrong(fleet.BadRequest, "Last-Event-ID %q is not one that this stream gave", last)
+		}
+	}
+	if n[0] != f.server.cfg.Log.View().Meta().Epoch {
+		f.reset = "the event id given is of another epoch"
+		return nil
+	}
+	f.index, f.turn, f.fence, f.output, f.events = n[1], int(n[2]), n[3], int64(n[4]), int64(n[5])
 	return nil
 }
 
@@ -85,9 +79,11 @@ func (f *follow) run(st *stream, ctx context.Context) {
 	defer leave()
 	tick := time.NewTicker(keepAlive)
 	defer tick.Stop()
-	var job *fleet.Job
-	var deadline <-chan time.Time
 	defer func() { f.stop() }()
+	if f.reset != "" {
+		st.send("", api.Event{Type: "reset", ID: string(f.job), Detail: f.reset})
+	}
+	var job *fleet.Job
 	for st.fail == nil {
 		var items chan item
 		if f.current != nil {
@@ -110,48 +106,41 @@ func (f *follow) run(st *stream, ctx context.Context) {
 			f.tell(j)
 			f.advance(ctx, j)
 		case it := <-items:
+			if it.err != nil {
+				f.broken(it.err)
+				return
+			}
 			f.deliver(it)
-			if it.end && f.current.left == 0 {
+			if it.end {
 				f.advance(ctx, job)
 			}
 		case evs := <-live:
 			for _, e := range evs {
 				st.send("", api.Event{Type: "live", Item: &e})
 			}
-		case <-deadline:
-			st.send("", api.Event{Type: "end", Detail: logMissing})
-			return
+		case <-f.patience:
+			f.short, f.patience = true, nil
+			if f.current != nil {
+				f.current.last()
+			}
 		}
-		if job == nil || !f.until {
-			continue
-		}
-		switch done, wait := f.ended(job); {
-		case done:
-			st.send("", api.Event{Type: "end", Detail: jobEnded})
+		if job != nil && f.until && f.ended(job) {
+			detail := jobEnded
+			if f.short {
+				detail = logMissing
+			}
+			st.send("", api.Event{Type: "end", Detail: detail})
 			return
-		case wait > 0 && deadline == nil:
-			deadline = time.After(wait)
-		case wait == 0:
-			deadline = nil
 		}
 	}
 }
 
-// ended says whether nothing more of the turn will come, or how long to wait for it.
-func (f *follow) ended(j *fleet.Job) (bool, time.Duration) {
-	if len(j.Turns) < f.turn || !j.Turns[f.turn-1].State.Ended() {
-		return false, 0
+// broken ends a stream whose recorded bytes cannot be read on.
+func (f *follow) broken(err error) {
+	f.server.log.Warn("stream of a job ended early", "job", f.job, "err", err)
+	if errors.Is(err, fleet.ErrBadFrame) {
+		f.st.send("", api.Event{Type: "reset", ID: string(f.job), Detail: "the recorded output cannot be read from the event id given"})
 	}
-	a := latest(j.Turns[f.turn-1])
-	switch {
-	case a == nil || a.AcceptedAt == nil:
-		return true, 0
-	case f.current != nil && f.current.attempt.Fence == a.Fence && f.current.left == 0:
-		return true, 0
-	case a.State == fleet.AttemptFinished:
-		return false, sealTime
-	}
-	return false, drainTime
 }
 
 // watch sends the job now and after every change; nil when its record is gone.
@@ -205,58 +194,86 @@ func (f *follow) tell(j *fleet.Job) {
 	f.st.send(f.id(), api.Event{Type: "job", Job: &sh})
 }
 
-// advance begins to read the attempt that should be read now.
+// advance begins to read the next attempt when the one before it has been read to
+// its end, and sees when no more bytes of that can come.
 func (f *follow) advance(ctx context.Context, j *fleet.Job) {
-	tu, a := f.wanted(j)
-	if a == nil || f.current != nil && f.current.attempt.Fence == a.Fence {
-		return
-	}
-	if f.current != nil {
-		// What is left of an attempt that was replaced comes first, if it can come at all.
-		if _, was := j.Find(f.current.attempt.Fence); was != nil && was.Log.Sealed && f.current.left > 0 {
+	for {
+		tu, next := f.next(j)
+		if f.current != nil {
+			_, was := j.Find(f.current.attempt.Fence)
+			over := next != nil || f.until && f.turnEnded(j)
+			switch {
+			case was == nil || was.Log.Sealed:
+				f.current.last()
+			case over && was.State != fleet.AttemptRunning && was.State != fleet.AttemptFinished:
+				f.current.last()
+			case over && was.State == fleet.AttemptFinished && f.patience == nil && !f.short:
+				f.patience = time.After(sealTime)
+			}
+			if f.current.left > 0 {
+				return
+			}
+		}
+		if next == nil {
 			return
 		}
 		f.stop()
+		if next.Fence.Index != f.fence {
+			f.fence, f.output, f.events = next.Fence.Index, 0, 0
+		}
+		f.patience, f.short = nil, false
+		f.current = read(ctx, f.server.cfg.Spool, f.job, tu.N, next, f.output, f.events)
 	}
-	if a.Fence.Index != f.fence {
-		f.fence, f.output, f.events = a.Fence.Index, 0, 0
-	}
-	rctx, cancel := context.WithCancel(ctx)
-	r := &reading{turn: tu.N, attempt: a, cancel: cancel, left: 2, items: make(chan item, 16)}
-	r.wg.Go(func() { f.readOutput(rctx, r, f.output) })
-	from := f.events
-	r.wg.Go(func() { f.readEvents(rctx, r, from) })
-	f.current = r
 }
 
-// wanted gives the accepted attempt to read: of the turn asked for, or of the
-// newest one where the reader goes on after it.
-func (f *follow) wanted(j *fleet.Job) (*fleet.Turn, *fleet.Attempt) {
-	n := f.turn
-	if !f.until {
-		n = len(j.Turns)
-		if f.current != nil && f.current.left > 0 && f.current.turn < n {
-			n = f.current.turn
+// next gives the accepted attempt to read after the present one; at the beginning
+// the one that the reader was at, or the newest of the turn.
+func (f *follow) next(j *fleet.Job) (*fleet.Turn, *fleet.Attempt) {
+	var turn *fleet.Turn
+	var found *fleet.Attempt
+	for _, tu := range j.Turns {
+		if tu.N < f.turn || f.until && tu.N > f.turn {
+			continue
+		}
+		for _, a := range tu.Attempts {
+			switch {
+			case a.AcceptedAt == nil:
+			case f.current != nil:
+				if f.current.attempt.Fence.Less(a.Fence) {
+					return tu, a
+				}
+			case f.fence != 0:
+				if a.Fence.Index >= f.fence {
+					return tu, a
+				}
+			case tu.N == f.turn || found == nil:
+				turn, found = tu, a
+			}
 		}
 	}
-	if n > len(j.Turns) {
-		return nil, nil
+	return turn, found
+}
+
+func (f *follow) turnEnded(j *fleet.Job) bool {
+	return len(j.Turns) >= f.turn && j.Turns[f.turn-1].State.Ended()
+}
+
+// ended says whether nothing more of the turn will come.
+func (f *follow) ended(j *fleet.Job) bool {
+	if !f.turnEnded(j) {
+		return false
 	}
-	tu := j.Turns[n-1]
-	a := latest(tu)
-	if a == nil || a.AcceptedAt == nil {
-		return nil, nil
+	if _, next := f.next(j); next != nil {
+		return false
 	}
-	return tu, a
+	return f.current == nil || f.current.left == 0
 }
 
 func (f *follow) stop() {
-	if f.current == nil {
-		return
+	if f.current != nil {
+		f.current.stop()
+		f.current = nil
 	}
-	f.current.cancel()
-	f.current.wg.Wait()
-	f.current = nil
 }
 
 func (f *follow) deliver(it item) {
@@ -269,72 +286,5 @@ func (f *follow) deliver(it item) {
 	case it.event != nil:
 		f.events = it.next
 		f.st.send(f.id(), api.Event{Type: "event", Item: it.event})
-	}
-}
-
-// readOutput sends the frames of the attempt's output from an offset on.
-func (f *follow) readOutput(ctx context.Context, r *reading, from int64) {
-	src, err := f.server.cfg.Spool.Reader(ctx, spool.Key{Job: f.job, Fence: r.attempt.Fence, Name: spool.Output}, from, true)
-	if err != nil {
-		return
-	}
-	defer src.Close()
-	fr := fleet.NewFrameReader(src)
-	for {
-		frame, err := fr.Next()
-		if err != nil {
-			f.finish(ctx, r, err)
-			return
-		}
-		o := &api.Output{Turn: r.turn, Attempt: r.attempt.N, Stream: frame.Kind.String(), At: time.UnixMilli(frame.At).UTC()}
-		if utf8.Valid(frame.Payload) {
-			o.Text = string(frame.Payload)
-		} else {
-			o.Base64 = append([]byte(nil), frame.Payload...)
-		}
-		if !r.put(ctx, item{output: o, next: from + fr.Offset()}) {
-			return
-		}
-	}
-}
-
-// readEvents sends the normalised events of the attempt from an offset on.
-func (f *follow) readEvents(ctx context.Context, r *reading, from int64) {
-	src, err := f.server.cfg.Spool.Reader(ctx, spool.Key{Job: f.job, Fence: r.attempt.Fence, Name: spool.Events}, from, true)
-	if err != nil {
-		return
-	}
-	defer src.Close()
-	lines := bufio.NewReaderSize(io.Reader(src), 64<<10)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
-			f.finish(ctx, r, err)
-			return
-		}
-		from += int64(len(line))
-		var e fleet.Event
-		if len(line) > maxLine || json.Unmarshal(line, &e) != nil {
-			continue
-		}
-		if !r.put(ctx, item{event: &e, next: from}) {
-			return
-		}
-	}
-}
-
-func (f *follow) finish(ctx context.Context, r *reading, err error) {
-	if !errors.Is(err, io.EOF) && ctx.Err() == nil {
-		f.server.log.Warn("stream of a job ended early", "job", f.job, "err", err)
-	}
-	r.put(ctx, item{end: true})
-}
-
-func (r *reading) put(ctx context.Context, it item) bool {
-	select {
-	case r.items <- it:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

@@ -30,10 +30,12 @@ func later(a, b time.Time) time.Time {
 func op(method, path, id, summary string, role fleet.Role) huma.Operation {
 	o := huma.Operation{
 		OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: maxBody,
+		BodyReadTimeout: bodyTime, Errors: []int{400, 401, 403, 404, 503},
 		Metadata: map[string]any{"role": role}, Description: "Needs the role " + string(role) + ".",
 	}
 	if method == http.MethodPost {
 		o.DefaultStatus = http.StatusOK
+		o.Errors = append(o.Errors, 409, 413, 415, 429)
 	}
 	return o
 }
@@ -197,7 +199,7 @@ func (s *Server) submit(ctx context.Context, key string, in api.Submit) (*jobOut
 		cmd.Spec.Argv = nil
 	}
 	if spec.Repo != nil && spec.Repo.Bundle != "" {
-		if _, err := s.cfg.Blobs.Stat(spec.Repo.Bundle); err != nil {
+		if _, err := s.cfg.Blobs.Renew(spec.Repo.Bundle); err != nil {
 			return nil, wrong(fleet.BlobMissing, "the bundle %s has not been uploaded; put it to /v1/blobs first", spec.Repo.Bundle)
 		}
 	}
@@ -238,7 +240,7 @@ func (s *Server) list(_ context.Context, in *listIn) (*struct{ Body api.Jobs }, 
 		if in.State == "" || j.State == fleet.State(in.State) {
 			if (!in.Active || !j.State.Ended()) && (in.Runner == "" || onRunner(j, in.Runner)) {
 				sh := s.show(v, j)
-				sh.Turns = nil
+				sh.Turns = []*fleet.Turn{}
 				out.Jobs = append(out.Jobs, sh)
 			}
 		}

@@ -49,6 +49,9 @@ func (s *Server) log_(_ context.Context, in *logIn) (*huma.StreamResponse, error
 	if err != nil {
 		return nil, err
 	}
+	if s.expired(j, a, spool.Name(in.Stream)) {
+		return nil, wrong(fleet.NotFound, "the %s of attempt %d of job %s was deleted: its keep time has passed", in.Stream, a.N, j.ID)
+	}
 	text := in.Format == "text" && in.Stream == "output"
 	if text && in.From > 0 {
 		return nil, wrong(fleet.BadRequest, "from counts bytes of frames; use it with format=frames")
@@ -58,7 +61,8 @@ func (s *Server) log_(_ context.Context, in *logIn) (*huma.StreamResponse, error
 		reqctx, cancel := context.WithCancel(ctx.Context())
 		defer cancel()
 		defer context.AfterFunc(s.life, cancel)()
-		r, err := s.cfg.Spool.Reader(reqctx, key, in.From, in.Follow)
+		// A log that the record calls sealed grows no more, even where it never came whole.
+		r, err := s.cfg.Spool.Reader(reqctx, key, in.From, in.Follow && !a.Log.Sealed)
 		if err != nil {
 			s.streamFail(ctx, err)
 			return
@@ -73,10 +77,26 @@ func (s *Server) log_(_ context.Context, in *logIn) (*huma.StreamResponse, error
 			ctx.SetHeader("Content-Type", "application/octet-stream")
 			_, err = io.Copy(flusher(ctx), r)
 		}
-		if err != nil && reqctx.Err() == nil {
-			s.log.Warn("log stream ended early", "job", j.ID, "err", err)
+		switch {
+		case err == nil, errors.Is(err, fleet.NotFound): // nothing was written yet
+		case errors.Is(err, io.ErrUnexpectedEOF) && !in.Follow: // the rest of a frame is on its way
+		default:
+			if reqctx.Err() == nil {
+				s.log.Warn("log stream ended early", "job", j.ID, "err", err)
+			}
+			panic(http.ErrAbortHandler) // else the reader would take it for the end
 		}
 	}}, nil
+}
+
+// expired says whether a stream was recorded whole and is no longer there.
+func (s *Server) expired(j *fleet.Job, a *fleet.Attempt, n spool.Name) bool {
+	had := a.Log.Durable
+	if n == spool.Events {
+		had = a.Log.Events
+	}
+	size, _ := s.cfg.Spool.Size(spool.Key{Job: j.ID, Fence: a.Fence, Name: n})
+	return a.Log.Sealed && had > 0 && size == 0
 }
 
 // pick finds the attempt that a request means.
@@ -123,32 +143,33 @@ func copyText(w io.Writer, r io.Reader) error {
 	}
 }
 
-// flusher writes through at once, so that a follower sees bytes as they come.
+// flusher writes through at once, so that a follower sees bytes as they come, and
+// gives up on a reader that takes none for long.
 func flusher(ctx huma.Context) io.Writer {
 	w := ctx.BodyWriter()
-	if f, ok := w.(http.Flusher); ok {
-		return flushing{w, f}
+	if rw, ok := w.(http.ResponseWriter); ok {
+		return flushing{rw, http.NewResponseController(rw)}
 	}
 	return w
 }
 
 type flushing struct {
 	io.Writer
-	http.Flusher
+	rc *http.ResponseController
 }
 
 func (f flushing) Write(p []byte) (int, error) {
+	_ = f.rc.SetWriteDeadline(now().Add(slowest)) // where the writer has deadlines
 	n, err := f.Writer.Write(p)
-	f.Flush()
+	if err == nil {
+		err = f.rc.Flush()
+	}
 	return n, err
 }
 
+// streamFail answers with a problem where the library does not do it.
 func (s *Server) streamFail(ctx huma.Context, err error) {
-	p := s.problemOf(err)
-	ctx.SetHeader("Content-Type", "application/problem+json")
-	ctx.SetStatus(p.Status)
-	b, _ := p.MarshalJSON()
-	ctx.BodyWriter().Write(b)
+	s.problemOf(err).write(ctx.SetHeader, ctx.SetStatus, ctx.BodyWriter())
 }
 
 // artifacts lists the files of a job's attempts, the newest turn's last.
@@ -215,7 +236,10 @@ func (s *Server) blob(d fleet.Digest, typ string) (*huma.StreamResponse, error) 
 		defer r.Close()
 		ctx.SetHeader("Content-Type", typ)
 		ctx.SetHeader("Content-Length", strconv.FormatInt(size, 10))
-		if _, err := io.Copy(ctx.BodyWriter(), r); err != nil {
+		// What a run made is never shown as a page of the hub's own.
+		ctx.SetHeader("Content-Disposition", "attachment")
+		ctx.SetHeader("Content-Security-Policy", "sandbox; default-src 'none'")
+		if _, err := io.Copy(flusher(ctx), r); err != nil {
 			s.log.Debug("blob stream ended early", "err", err)
 		}
 	}}, nil

@@ -2,8 +2,6 @@ package web
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base64"
 	"net/http"
 	"slices"
 
@@ -112,12 +110,4 @@ func tips(v state.View, key string, r fleet.RunnerID) []string {
 		return true
 	})
 	return out
-}
-
-// NewSecret makes a credential: 256 random bits behind a mark that scanners for
-// leaked secrets can look for.
-func NewSecret(mark string) string {
-	b := make([]byte, 32)
-	rand.Read(b)
-	return mark + base64.RawURLEncoding.EncodeToString(b)
 }

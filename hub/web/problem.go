@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"reflect"
 	"strings"
@@ -23,10 +24,13 @@ var statuses = map[fleet.Code]int{
 	fleet.CancelRequested: 409, fleet.AlreadyFinished: 409, fleet.LogSealed: 409,
 	fleet.TooLarge: 413, fleet.BlobDigest: 422, fleet.SpoolGap: 416, fleet.SpoolMismatch: 409,
 	fleet.BlobMissing: 404, fleet.RunnerUnknown: 404, fleet.QueueFull: 429, fleet.KeysFull: 429,
-	fleet.TicketInvalid: 403, fleet.TicketExpired: 403, fleet.TicketUsed: 403,
+	fleet.TicketInvalid: 403, fleet.TicketExpired: 403, fleet.TicketUsed: 403, fleet.ClockSkew: 503,
 	fleet.Unavailable: 503, fleet.OutcomeUnknown: 503, fleet.Restarting: 503, fleet.DiskFull: 507,
 	fleet.Internal: 500,
 }
+
+// retryAfter is how many seconds a refused caller should wait.
+const retryAfter = "2"
 
 // problem is an RFC 9457 document that is also an error.
 type problem struct{ api.Problem }
@@ -36,6 +40,18 @@ func (p *problem) GetStatus() int               { return p.Status }
 func (p *problem) ContentType(string) string    { return "application/problem+json" }
 func (p *problem) MarshalJSON() ([]byte, error) { return json.Marshal(p.Problem) }
 func (p *problem) Unwrap() error                { return p.Code }
+
+// GetHeaders says when to come back, where that is the remedy.
+func (p *problem) GetHeaders() http.Header {
+	h := http.Header{}
+	if p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable {
+		h.Set("Retry-After", retryAfter)
+	}
+	if p.Status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer realm="tugline"`)
+	}
+	return h
+}
 func (p *problem) Schema(r huma.Registry) *huma.Schema {
 	return r.Schema(reflect.TypeFor[api.Problem](), true, "Problem")
 }
@@ -93,13 +109,17 @@ func sentence(err error, code fleet.Code) string {
 
 // fail writes a problem outside the generated routes.
 func (s *Server) fail(w http.ResponseWriter, _ *http.Request, err error) {
-	p := s.problemOf(err)
-	w.Header().Set("Content-Type", "application/problem+json")
-	if p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable {
-		w.Header().Set("Retry-After", "2")
+	s.problemOf(err).write(func(k, v string) { w.Header().Set(k, v) }, w.WriteHeader, w)
+}
+
+// write gives the problem as an answer.
+func (p *problem) write(set func(k, v string), status func(int), w io.Writer) {
+	for k, v := range p.GetHeaders() {
+		set(k, v[0])
 	}
-	w.WriteHeader(p.Status)
-	json.NewEncoder(w).Encode(p)
+	set("Content-Type", "application/problem+json")
+	status(p.Status)
+	json.NewEncoder(w).Encode(p) // who went away needs no answer
 }
 
 // The library reports its own refusals (malformed bodies, wrong types) through
@@ -120,8 +140,8 @@ func init() {
 			var d *huma.ErrorDetail
 			switch {
 			case e == nil:
-			case errors.As(e, &d) && d.Location != "":
-				parts = append(parts, d.Location+": "+d.Message)
+			case errors.As(e, &d):
+				parts = append(parts, strings.TrimPrefix(d.Location+": "+d.Message, ": ")) // never the value
 			default:
 				parts = append(parts, e.Error())
 			}

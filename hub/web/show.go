@@ -1,6 +1,9 @@
 package web
 
 import (
+	"slices"
+	"time"
+
 	"tugline.dev/tugline/hub/sched"
 	"tugline.dev/tugline/hub/spool"
 	"tugline.dev/tugline/hub/state"
@@ -10,12 +13,14 @@ import (
 
 // show gives a job as the interface shows it.
 func (s *Server) show(v state.View, j *fleet.Job) api.Job {
+	j = inUTC(j)
 	tu := j.Turn()
 	out := api.Job{
-		ID: j.ID, Kind: j.Spec.Kind, State: j.State, Reason: j.Reason, CreatedAt: j.CreatedAt.UTC(), Turn: tu.N,
-		Harness: j.Spec.Harness, Model: tu.Model, Permissions: j.Spec.Permissions, Verdict: tu.Verdict,
-		FollowUps: len(j.FollowUps), Paused: j.Paused, Spec: j.Spec, Turns: j.Turns,
-		CancelAt: j.CancelRequestedAt, Actor: j.Actor, Revision: j.Revision, FinishedAt: tu.EndedAt,
+		ID: j.ID, Kind: j.Spec.Kind, State: j.State, CreatedAt: j.CreatedAt, Turn: tu.N,
+		Harness: j.Spec.Harness, Model: tu.Model, Permissions: j.Spec.Permissions,
+		FollowUps: len(j.FollowUps), Paused: j.Paused, Spec: j.Spec,
+		Reason: j.Reason, Verdict: tu.Verdict, Turns: j.Turns, CancelAt: j.CancelRequestedAt,
+		Actor: j.Actor, Revision: j.Revision, FinishedAt: tu.EndedAt,
 	}
 	if out.Model == "" {
 		out.Model = j.Spec.Model
@@ -78,4 +83,35 @@ func branchOf(j *fleet.Job) string {
 		return j.Spec.Repo.Branch
 	}
 	return "tugline/" + string(j.ID)
+}
+
+// inUTC copies a job with every time in UTC, whatever zone a runner told it in, and
+// with a list where a list is promised.
+func inUTC(j *fleet.Job) *fleet.Job {
+	c := j.Clone()
+	c.CreatedAt, c.UpdatedAt, c.Reason.Since = c.CreatedAt.UTC(), c.UpdatedAt.UTC(), c.Reason.Since.UTC()
+	c.CancelRequestedAt = utc(c.CancelRequestedAt)
+	for _, tu := range c.Turns {
+		tu.CreatedAt, tu.QueuedAt, tu.EndedAt = tu.CreatedAt.UTC(), tu.QueuedAt.UTC(), utc(tu.EndedAt)
+		if v := tu.Verdict; v != nil && v.Reasons == nil {
+			tu.Verdict = &fleet.Verdict{Decision: v.Decision, Reasons: []string{}, By: v.By}
+		}
+		for _, a := range tu.Attempts {
+			a.PhaseAt, a.AssignedAt, a.AcceptedAt = a.PhaseAt.UTC(), a.AssignedAt.UTC(), utc(a.AcceptedAt)
+			a.StartedAt, a.FinishedAt, a.ResetAt = utc(a.StartedAt), utc(a.FinishedAt), utc(a.ResetAt)
+			a.Pushes = slices.Clone(a.Pushes)
+			for i := range a.Pushes {
+				a.Pushes[i].At = a.Pushes[i].At.UTC()
+			}
+		}
+	}
+	return c
+}
+
+func utc(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	u := t.UTC()
+	return &u
 }

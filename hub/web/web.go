@@ -60,11 +60,17 @@ type Config struct {
 	Ready    func() error      // nil when the node can serve writes
 	// Ticket writes a join ticket around a secret; the command is what to paste.
 	Ticket func(secret string, expires time.Time) (ticket, command string)
+	// Derive gives 32 bytes that only this cluster can derive from the text, the
+	// same ones each time.
+	Derive func(text string) []byte
 	// Runners serves the paths that belong to runners.
 	Runners http.Handler
-	Proxies []netip.Prefix // may set X-Forwarded-For
-	Version string
-	Logger  *slog.Logger
+	// Proxies may set X-Forwarded-For. With ProxiesOnly nobody else but this
+	// machine may connect: they end TLS, and what came around them was in the clear.
+	Proxies     []netip.Prefix
+	ProxiesOnly bool
+	Version     string
+	Logger      *slog.Logger
 }
 
 // Server is the interface of one node.
@@ -84,8 +90,10 @@ type Server struct {
 const (
 	maxBody    = 1 << 20 // bytes of a JSON body
 	maxPart    = 8 << 20 // bytes of one part of an upload
-	maxUpload  = 2 << 30 // bytes of a blob
 	maxStreams = 512     // open event streams of a node
+
+	bodyTime = 30 * time.Second // for a JSON body to arrive
+	partTime = 5 * time.Minute  // for one part of an upload to arrive
 )
 
 // New makes the interface. It starts nothing.
@@ -159,16 +167,5 @@ func (s *Server) plainRoutes() {
 			s.mux.Handle(p, s.cfg.Runners)
 		}
 	}
-	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, r, wrong(fleet.NotFound, "there is nothing at %s; the interface is described at /openapi.json", r.URL.Path))
-	})
-}
-
-// protect bounds every request and sets what every answer carries.
-func (s *Server) protect(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		w.Header().Set("Cache-Control", "no-store")
-		next.ServeHTTP(w, r)
-	})
+	s.mux.HandleFunc("/", s.nothing)
 }
