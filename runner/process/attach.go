@@ -118,7 +118,7 @@ func Wait(ctx context.Context, dir string) (Status, error) {
 
 // Stop asks the supervisor to end the job: the gentle signal to the child, the grace, then every process. It returns
 // at once; Wait tells when it is done. It is nil for a job that has exited, and wraps ErrGone if there is no supervisor:
-// Sweep ends the job then. Asking again changes nothing.
+// Sweep ends the job then, and also where a supervisor shows no end long after the grace. Asking again changes nothing.
 func Stop(dir string, reason string) error {
 	st, err := Attach(dir)
 	switch {

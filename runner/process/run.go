@@ -89,7 +89,8 @@ func (e *ExitError) Error() string {
 // Run starts a command in a process group of its own and waits for it. The error is an *ExitError for a status
 // other than 0, or wraps ErrNotFound, ErrStalled or the context's error and cause; the Result is filled as far as
 // the command came. When the context ends or the command stalls, its group gets SIGTERM and, after the grace,
-// SIGKILL. Run returns at most about Grace + 2 s after that, even if another process holds the pipes open.
+// SIGKILL. Run returns at most about Grace + 2 s after that, even if another process holds the pipes open. What a
+// failed command leaves in its group is ended as well.
 func Run(ctx context.Context, c Cmd) (Result, error) {
 	res := Result{ExitCode: -1}
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
@@ -145,8 +146,9 @@ func Run(ctx context.Context, c Cmd) (Result, error) {
 	cut, err := attend(ctx, cmd.Process.Pid, waited, c.Stall, grace, func() time.Duration {
 		return time.Since(begun) - time.Duration(lastByte.Load())
 	})
-	if errors.Is(err, exec.ErrWaitDelay) {
-		// The command ended by itself with status 0, but somebody of its group keeps a pipe open.
+	if err != nil {
+		// What a failed command leaves in its group, such as the ssh of a git fetch, or whoever keeps a pipe open
+		// after a good end, is of no use to anybody.
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	}
 

@@ -165,7 +165,12 @@ func TestRunEndsWhatStalls(t *testing.T) {
 	}
 }
 
-func TestRunIsNotHeldByALeakedPipe(t *testing.T) {
+func TestRunLeavesNothingInItsGroup(t *testing.T) {
+	failed := sh("sleep 60 >/dev/null 2>&1 & exit 1")
+	failed.Env = append(failed.Env, MarkVariable+"="+newMarker(t))
+	if _, err := Run(t.Context(), failed); err == nil {
+		t.Error("no error")
+	}
 	c := sh("sleep 60 & echo done")
 	marker := newMarker(t) // the holder is in the group, so it is ended
 	c.Env = append(c.Env, MarkVariable+"="+marker)

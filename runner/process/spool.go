@@ -56,7 +56,8 @@ func (s *Spool) Close() error {
 	return f.Close()
 }
 
-// Size is the length of the stream now, in bytes. The last frame may be incomplete.
+// Size is the length of the stream now, in bytes. The last frame may be incomplete: its rest follows, or never will
+// if the supervisor was killed.
 func (s *Spool) Size() (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -3,9 +3,11 @@ package process
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -269,5 +271,38 @@ func TestProofNeedsTheMarker(t *testing.T) {
 	}
 	if _, err := Identify(1 << 30); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("identify of nobody: got %v", err)
+	}
+}
+
+// Jobs side by side, each with a daemon left behind, don't touch each other.
+func TestManyJobsAtOnce(t *testing.T) {
+	root := t.TempDir()
+	var group sync.WaitGroup
+	for worker := range 6 {
+		var markers []string
+		for range 5 {
+			markers = append(markers, newMarker(t))
+		}
+		group.Go(func() {
+			for i, marker := range markers {
+				dir := filepath.Join(root, fmt.Sprintf("%d-%d", worker, i))
+				script := fmt.Sprintf("(setsid sleep 60 >/dev/null 2>&1 &); echo %s; exit %d", marker, i)
+				if _, err := Spawn(t.Context(), os.Args[0], dir, launchOf(marker, "sh", "-c", script)); err != nil {
+					t.Error(err)
+					return
+				}
+				st, err := Wait(t.Context(), dir)
+				if err != nil || st.State != Exited || st.Exit.Code != i || st.Exit.Reason != ReasonExited || st.Exit.Detail != "" {
+					t.Errorf("job %s: got %+v %+v %v, want status %d", marker, st, st.Exit, err, i)
+				}
+				if o := outputOf(t, dir).stdout; o != marker+"\n" {
+					t.Errorf("job %s: got output %q", marker, o)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if n := zombies(t); n > 0 {
+		t.Errorf("%d zombies", n)
 	}
 }

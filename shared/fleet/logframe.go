@@ -34,9 +34,9 @@ const (
 type FrameKind uint8
 
 const (
-	FrameStdout FrameKind = 1
-	FrameStderr FrameKind = 2
-	FrameMark   FrameKind = 3
+	FrameStdout FrameKind = 1 // bytes of standard output
+	FrameStderr FrameKind = 2 // bytes of standard error
+	FrameMark   FrameKind = 3 // a Mark: output is missing here
 )
 
 var (
