@@ -91,7 +91,9 @@ var commandsOfGrid = []struct {
 	name string
 	make func(g *rig, j *fleet.Job, f fleet.Fence, a *fleet.Attempt) Command
 }{
-	{"submit again", func(*rig, *fleet.Job, fleet.Fence, *fleet.Attempt) Command { return &SubmitJob{ID: gridJob, Spec: agentSpec()} }},
+	{"submit again", func(*rig, *fleet.Job, fleet.Fence, *fleet.Attempt) Command {
+		return &SubmitJob{ID: gridJob, Spec: agentSpec()}
+	}},
 	{"assign", func(_ *rig, j *fleet.Job, _ fleet.Fence, _ *fleet.Attempt) Command {
 		return &AssignJob{Job: gridJob, Runner: "r2", Turn: j.Turn().N, Attempts: len(j.Turn().Attempts), Slots: 9}
 	}},
@@ -121,8 +123,12 @@ var commandsOfGrid = []struct {
 	}},
 	{"decide accept", func(_ *rig, _ *fleet.Job, f fleet.Fence, a *fleet.Attempt) Command { return verdictOf(fleet.Accept, a) }},
 	{"decide reject", func(_ *rig, _ *fleet.Job, f fleet.Fence, a *fleet.Attempt) Command { return verdictOf(fleet.Reject, a) }},
-	{"decide unknown", func(_ *rig, _ *fleet.Job, f fleet.Fence, a *fleet.Attempt) Command { return verdictOf(fleet.Unknown, a) }},
-	{"seal", func(_ *rig, _ *fleet.Job, f fleet.Fence, _ *fleet.Attempt) Command { return &SealLog{Fence: f, Output: 9} }},
+	{"decide unknown", func(_ *rig, _ *fleet.Job, f fleet.Fence, a *fleet.Attempt) Command {
+		return verdictOf(fleet.Unknown, a)
+	}},
+	{"seal", func(_ *rig, _ *fleet.Job, f fleet.Fence, _ *fleet.Attempt) Command {
+		return &SealLog{Fence: f, Output: 9}
+	}},
 	{"evidence", func(g *rig, _ *fleet.Job, f fleet.Fence, _ *fleet.Attempt) Command {
 		return &UpdateEvidence{Fence: f, Evidence: g.finish(gridJob, f).Evidence}
 	}},
@@ -150,7 +156,9 @@ var commandsOfGrid = []struct {
 	{"follow-up", func(*rig, *fleet.Job, fleet.Fence, *fleet.Attempt) Command { return &FollowUp{} }},
 	{"follow-up, fresh", func(*rig, *fleet.Job, fleet.Fence, *fleet.Attempt) Command { return &FollowUp{Fresh: true} }},
 	{"mark pulled", func(*rig, *fleet.Job, fleet.Fence, *fleet.Attempt) Command { return &MarkPulled{} }},
-	{"new journal", func(*rig, *fleet.Job, fleet.Fence, *fleet.Attempt) Command { return &UpdateRunner{ID: "r1", JournalID: "new"} }},
+	{"new journal", func(*rig, *fleet.Job, fleet.Fence, *fleet.Attempt) Command {
+		return &UpdateRunner{ID: "r1", JournalID: "new"}
+	}},
 	{"enrol anew", func(g *rig, _ *fleet.Job, _ fleet.Fence, _ *fleet.Attempt) Command {
 		k := &CreateTicket{Hash: digest("anew"), TTL: 3600e9, Uses: 1, For: "r1"}
 		g.do(k)

@@ -1,0 +1,372 @@
+package state
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"tugline.dev/tugline/shared/fleet"
+)
+
+var metaRow = regexp.MustCompile(`(?m)^\{"t":"meta".*$`)
+
+// sameButMeta compares two snapshots without what every entry changes.
+func sameButMeta(a, b []byte) bool {
+	return bytes.Equal(metaRow.ReplaceAll(a, nil), metaRow.ReplaceAll(b, nil))
+}
+
+// anyCommand draws a command that is likely, not certain, to make sense now.
+func anyCommand(t *rapid.T, m *Machine) Command {
+	v := m.View()
+	id := jobID(rapid.IntRange(0, 6).Draw(t, "job"))
+	runner := fleet.RunnerID(rapid.SampledFrom([]string{"r1", "r2", "r3", "r4"}).Draw(t, "runner"))
+	yes := rapid.Bool()
+	var f fleet.Fence
+	turn, attempts := 1, 0
+	if j, ok := v.Job(id); ok {
+		var all []fleet.Fence
+		for _, tu := range j.Turns {
+			for _, a := range tu.Attempts {
+				all = append(all, a.Fence)
+			}
+		}
+		turn, attempts = j.Turn().N, len(j.Turn().Attempts)
+		if n := len(all); n > 0 { // mostly the newest
+			f = all[max(n-1-rapid.SampledFrom([]int{0, 0, 0, 0, 1, 1, 2, 3}).Draw(t, "back"), 0)]
+		}
+	}
+	verdict := func() fleet.Verdict {
+		return fleet.Verdict{Decision: rapid.SampledFrom([]fleet.Decision{fleet.Accept, fleet.Reject, fleet.Ask, fleet.Unknown}).Draw(t, "verdict"), Reasons: []string{"drawn"}}
+	}
+	evidence := func() *fleet.Evidence {
+		if yes.Draw(t, "no evidence") {
+			return nil
+		}
+		return &fleet.Evidence{Tip: rapid.SampledFrom([]string{"x", "y"}).Draw(t, "tip"), BundleChecked: yes.Draw(t, "checked")}
+	}
+	switch rapid.SampledFrom([]string{"submit", "submit", "assign", "assign", "assign", "assign", "accept", "accept", "accept", "decline", "return", "facts", "finish",
+		"finish", "finish", "decide", "seal", "evidence", "grant", "pushed", "lose", "lose", "revive", "gone", "cancel", "settle", "retry", "block", "follow", "follow",
+		"pulled", "enrol", "ticket", "update", "flag", "remove", "revoke", "token", "untoken", "set", "expire"}).Draw(t, "verb") {
+	case "submit":
+		s := agentSpec()
+		s.OnLost = rapid.SampledFrom([]string{"hold", "rerun"}).Draw(t, "on lost")
+		s.ConcurrencyKey = rapid.SampledFrom([]string{"", "", "k", "l"}).Draw(t, "key")
+		return &SubmitJob{ID: id, Spec: s}
+	case "assign":
+		return &AssignJob{Job: id, Runner: runner, Turn: turn, Attempts: attempts, Slots: rapid.IntRange(1, 3).Draw(t, "slots")}
+	case "accept":
+		return &AcceptAttempt{Job: id, Fence: f}
+	case "decline":
+		return &DeclineAttempt{Job: id, Fence: f, Code: fleet.Storage, Block: yes.Draw(t, "block"), RetryAfter: time.Duration(rapid.IntRange(0, 2).Draw(t, "after")) * time.Second}
+	case "return":
+		return &ReturnAttempt{Job: id, Fence: f}
+	case "facts":
+		return &RecordFacts{Job: id, Fence: f, Facts: []Fact{{rapid.SampledFrom([]string{"phase", "note", "detail"}).Draw(t, "kind"), []byte(`"preparing"`)}}}
+	case "finish":
+		c := &FinishAttempt{Job: id, Fence: f, Exit: fleet.Exit{Reason: rapid.SampledFrom([]string{"exited", "stopped"}).Draw(t, "exit")}, Evidence: evidence()}
+		if yes.Draw(t, "judged") {
+			x := verdict()
+			c.Verdict = &x
+		}
+		return c
+	case "decide":
+		return &DecideJob{Job: id, Fence: f, Verdict: verdict(), Evidence: evidence()}
+	case "seal":
+		return &SealLog{Job: id, Fence: f, Output: 3}
+	case "evidence":
+		return &UpdateEvidence{Job: id, Fence: f, Evidence: evidence()}
+	case "grant":
+		return &GrantPush{Job: id, Fence: f, Ref: "x", SHA: rapid.SampledFrom([]string{"", "x"}).Draw(t, "sha")}
+	case "pushed":
+		return &RecordPush{Job: id, Fence: f, Ref: "x", SHA: "x", Result: "pushed"}
+	case "lose":
+		return &LoseAttempt{Job: id, Fence: f}
+	case "revive":
+		return &ReviveAttempt{Job: id, Fence: f}
+	case "gone":
+		return &AttemptGone{Job: id, Fence: f}
+	case "cancel":
+		return &CancelJob{Job: id, Abandon: yes.Draw(t, "abandon")}
+	case "settle":
+		return &SettleJob{Job: id, Accept: yes.Draw(t, "accept")}
+	case "retry":
+		return &RetryJob{Job: id, Grant: yes.Draw(t, "grant")}
+	case "block":
+		return &BlockJob{Job: id, Turn: turn, Code: "queue_timeout"}
+	case "follow":
+		c := &FollowUp{Job: id, Fresh: yes.Draw(t, "fresh")}
+		if c.Fresh && yes.Draw(t, "moved") {
+			c.On = string(runner)
+		}
+		return c
+	case "pulled":
+		return &MarkPulled{Job: id}
+	case "ticket":
+		c := &CreateTicket{Hash: digest(string(runner)), Uses: 2, TTL: time.Duration(rapid.IntRange(1, 90000).Draw(t, "ttl")) * time.Second}
+		if yes.Draw(t, "for") {
+			c.For = runner
+		}
+		return c
+	case "enrol":
+		return &Enrol{Ticket: digest(string(runner)), ID: runner, Name: "box", SignKey: []byte{byte(rapid.IntRange(0, 2).Draw(t, "sign key"))}}
+	case "update":
+		return &UpdateRunner{ID: runner, JournalID: rapid.SampledFrom([]string{"", "j1", "j2"}).Draw(t, "journal"), Facts: &fleet.RunnerFacts{Slots: rapid.IntRange(1, 2).Draw(t, "slots")}}
+	case "flag":
+		b := yes.Draw(t, "cordoned")
+		return &FlagRunner{ID: runner, Cordoned: &b}
+	case "remove":
+		return &RemoveRunner{ID: runner, AbandonJobs: yes.Draw(t, "abandon")}
+	case "revoke":
+		return &RevokeRunner{ID: runner}
+	case "token":
+		return &CreateToken{Token: fleet.Token{ID: fleet.TokenID(runner), Role: fleet.RoleAdmin, Hash: digest(string(runner))}, TTL: time.Hour}
+	case "untoken":
+		return &RevokeToken{ID: fleet.TokenID(runner)}
+	case "set":
+		return &Set{Name: "default_harness", Value: rapid.SampledFrom([]string{"", "codex"}).Draw(t, "value")}
+	}
+	return &Expire{Jobs: []fleet.JobID{id}, Limit: rapid.IntRange(0, 3).Draw(t, "limit"), AuditAge: time.Minute}
+}
+
+// TestLaws applies random commands and holds the state, after each one, against
+// what must be true of any state and any step.
+func TestLaws(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const steps = 60
+		straight, hopping := New(), New()
+		var log [][]byte
+		var frozen []func(io.Writer) error
+		var kept [][]byte
+		now := epoch0
+		index := uint64(0)
+		apply := func(h Head, c Command) {
+			index += uint64(1 + index%2) // indexes have holes
+			h.At = now
+			entry, err := Encode(h, c)
+			if err != nil {
+				t.Fatalf("encode: %v", err)
+			}
+			log = append(log, entry)
+			before := straight.View()
+			was := snapshotOf(t, straight)
+			res, changes, err := straight.Apply(index, entry)
+			if err != nil {
+				t.Fatalf("apply %T: %v", c, err)
+			}
+			is := snapshotOf(t, straight)
+			if res.Code != "" || res.Repeated {
+				if !sameButMeta(was, is) || len(changes) > 0 {
+					t.Fatalf("%T gave %q, repeated %v, and changed the state", c, res.Code, res.Repeated)
+				}
+			}
+			checkStep(t, before, straight.View(), c, res)
+			checkState(t, straight)
+
+			// The same through a snapshot and back before every single entry.
+			hopping = restoredOf(t, snapshotOf(t, hopping))
+			if _, _, err := hopping.Apply(index, entry); err != nil {
+				t.Fatalf("apply %T after a restore: %v", c, err)
+			}
+			if got := snapshotOf(t, hopping); !bytes.Equal(got, is) {
+				t.Fatalf("%T after a restore leads to another state:\n%s\ninstead of\n%s", c, got, is)
+			}
+			frozen, kept = append(frozen, straight.Snapshot()), append(kept, is)
+		}
+		apply(Head{Actor: "hub"}, &InitCluster{Cluster: "c", Epoch: 1})
+		for _, id := range []fleet.RunnerID{"r1", "r2"} {
+			apply(Head{Actor: "hub"}, &CreateTicket{Hash: digest(string(id)), Uses: 3, TTL: time.Hour})
+			apply(Head{Actor: "hub"}, &Enrol{Ticket: digest(string(id)), ID: id, Name: "box", SignKey: []byte(id)})
+		}
+		for range steps {
+			now = now.Add(time.Duration(rapid.SampledFrom([]int{-5, 0, 1, 1, 1, 30, 5000}).Draw(t, "seconds")) * time.Second)
+			h := Head{Actor: rapid.SampledFrom([]string{"hub", "t-1", "t-2"}).Draw(t, "actor")}
+			if rapid.IntRange(0, 3).Draw(t, "keyed") == 0 {
+				h.Key, h.Route, h.Hash = rapid.SampledFrom([]string{"a", "b"}).Draw(t, "idempotency key"), "POST /v1/jobs", digest(rapid.SampledFrom([]string{"x", "y"}).Draw(t, "body"))
+			}
+			apply(h, anyCommand(t, straight))
+		}
+		again := New()
+		index = 0
+		for _, entry := range log {
+			index += uint64(1 + index%2)
+			if _, _, err := again.Apply(index, entry); err != nil {
+				t.Fatalf("replay: %v", err)
+			}
+		}
+		if !bytes.Equal(snapshotOf(t, again), snapshotOf(t, straight)) {
+			t.Fatal("a replay leads to another state")
+		}
+		for i, f := range frozen {
+			var b bytes.Buffer
+			if err := f(&b); err != nil || !bytes.Equal(b.Bytes(), kept[i]) {
+				t.Fatalf("a view from before entry %d shows what came after (%v)", i+1, err)
+			}
+		}
+	})
+}
+
+func snapshotOf(t *rapid.T, m *Machine) []byte {
+	var b bytes.Buffer
+	if err := m.Snapshot()(&b); err != nil {
+		t.Fatalf("snapshot: %v", err)
+	}
+	return b.Bytes()
+}
+
+func restoredOf(t *rapid.T, snap []byte) *Machine {
+	m := New()
+	if err := m.Restore(bytes.NewReader(snap)); err != nil {
+		t.Fatalf("restore: %v", err)
+	}
+	return m
+}
+
+// checkStep holds one step against the table of moves, and fences and slots against
+// what may become of them.
+func checkStep(t *rapid.T, before, after View, c Command, res Result) {
+	after.JobsOldest(func(j *fleet.Job) bool {
+		old, ok := before.Job(j.ID)
+		if !ok {
+			if j.State != fleet.Queued {
+				t.Fatalf("%T made a job that is %s", c, j.State)
+			}
+			return true
+		}
+		last := old.Turn().State
+		for i, tu := range j.Turns {
+			if i < len(old.Turns) {
+				was := old.Turns[i].State
+				if _, legal := fleet.Legal(was, tu.State); was != tu.State && !legal {
+					t.Fatalf("%T moved a turn from %s to %s", c, was, tu.State)
+				}
+				last = tu.State
+				if len(tu.Attempts) > len(old.Turns[i].Attempts) {
+					newest(t, old, tu.Attempts[len(tu.Attempts)-1])
+				}
+				continue
+			}
+			if _, legal := fleet.Legal(last, fleet.Queued); !legal || tu.State != fleet.Queued && tu.State != fleet.Blocked {
+				t.Fatalf("%T began turn %d after %s as %s", c, tu.N, last, tu.State)
+			}
+		}
+		return true
+	})
+	if a, ok := c.(*AssignJob); ok && res.Code == "" && !res.Repeated && after.Held(a.Runner) > a.Slots {
+		t.Fatalf("runner %s holds %d slots of %d", a.Runner, after.Held(a.Runner), a.Slots)
+	}
+}
+
+// newest sees that an attempt's fence is greater than all before it.
+func newest(t *rapid.T, old *fleet.Job, a *fleet.Attempt) {
+	for _, tu := range old.Turns {
+		for _, o := range tu.Attempts {
+			if !o.Fence.Less(a.Fence) {
+				t.Fatalf("job %s: attempt %s came after %s", old.ID, a.Fence, o.Fence)
+			}
+		}
+	}
+}
+
+// checkState holds the derived rows against the jobs, and the jobs against what any
+// job must be.
+func checkState(t *rapid.T, m *Machine) {
+	v := m.View()
+	var queue, opens, holds []string
+	counts := map[string]int{}
+	type place struct {
+		seq uint64
+		id  fleet.JobID
+	}
+	var waiting []place
+	v.JobsOldest(func(j *fleet.Job) bool {
+		if err := sound(j); err != nil {
+			t.Fatalf("job %s: %v", j.ID, err)
+		}
+		counts["jobs"]++
+		if j.State != j.Turn().State || j.State.Ended() != (j.Turn().EndedAt != nil) {
+			t.Fatalf("job %s is %s and its turn %s, ended %v", j.ID, j.State, j.Turn().State, j.Turn().EndedAt)
+		}
+		if (j.Paused != "") != (j.State.Ended() && len(j.FollowUps) > 0) {
+			t.Fatalf("job %s is %s with %d follow-ups and says %q", j.ID, j.State, len(j.FollowUps), j.Paused)
+		}
+		if j.State == fleet.Queued {
+			waiting = append(waiting, place{j.Seq, j.ID})
+			counts["queued"]++
+			counts["queued:"+j.Actor]++
+		}
+		running, holding := 0, false
+		for _, tu := range j.Turns {
+			for k, a := range tu.Attempts {
+				if a.State == fleet.AttemptRunning {
+					running++
+					if j.Current() != a || j.State != fleet.Running {
+						t.Fatalf("job %s is %s and attempt %s of turn %d runs", j.ID, j.State, a.Fence, tu.N)
+					}
+				}
+				if a.State == fleet.AttemptAssigned && (tu != j.Turn() || k != len(tu.Attempts)-1 || j.State != fleet.Assigned && j.State != fleet.Preparing) {
+					t.Fatalf("job %s is %s and attempt %s of turn %d is assigned", j.ID, j.State, a.Fence, tu.N)
+				}
+				open := a.State == fleet.AttemptAssigned || a.State == fleet.AttemptRunning || a.State == fleet.AttemptLost && !a.Gone ||
+					a.State == fleet.AttemptFinished && (!a.Log.Sealed || j.State == fleet.Verifying && j.Current() == a)
+				if open {
+					opens = append(opens, fmt.Sprintf("%s/%s on %s holds %v", j.ID, a.Fence, a.Runner, a.HoldsSlot()))
+				}
+				holding = holding || a.HoldsSlot()
+			}
+		}
+		if running > 1 || (j.State == fleet.Running) != (running == 1) {
+			t.Fatalf("job %s is %s with %d attempts that run", j.ID, j.State, running)
+		}
+		if k := j.Spec.ConcurrencyKey; k != "" && (holding || j.State.Active()) {
+			holds = append(holds, k+" "+string(j.ID))
+		}
+		return true
+	})
+	slices.SortFunc(waiting, func(a, b place) int { return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.id, b.id)) })
+	for _, w := range waiting {
+		queue = append(queue, string(w.id))
+	}
+	tx := m.current.Load().Txn(false)
+	each(tx, tableIdem, "id", func(i *Idem) bool { counts["idem"]++; counts["idem:"+i.Actor]++; return true })
+
+	var gotQueue, gotOpens, gotHolds []string
+	v.Queue(func(j *fleet.Job) bool {
+		if now, _ := v.Job(j.ID); now != j {
+			t.Fatalf("the queue shows an old record of job %s", j.ID)
+		}
+		gotQueue = append(gotQueue, string(j.ID))
+		return true
+	})
+	v.Open(func(o Open) bool {
+		gotOpens = append(gotOpens, fmt.Sprintf("%s/%s on %s holds %v", o.Job.ID, o.Attempt.Fence, o.Attempt.Runner, o.Attempt.HoldsSlot()))
+		return true
+	})
+	each(tx, tableHolds, "id", func(h *hold) bool { gotHolds = append(gotHolds, h.Key+" "+string(h.Job)); return true })
+	gotCounts := map[string]int{}
+	each(tx, tableCounts, "id", func(c *count) bool { gotCounts[c.Name] = c.N; return true })
+	slices.Sort(opens)
+	slices.Sort(gotOpens)
+	slices.Sort(holds)
+	slices.Sort(gotHolds)
+	for _, x := range []struct {
+		what      string
+		got, want any
+	}{{"queue", gotQueue, queue}, {"open attempts", gotOpens, opens}, {"holds", gotHolds, holds}, {"counts", gotCounts, counts}} {
+		if g, w := fmt.Sprint(x.got), fmt.Sprint(x.want); g != w {
+			t.Fatalf("%s: %s\nfrom the jobs: %s", x.what, g, w)
+		}
+	}
+	for k, n := range gotCounts {
+		if n <= 0 && !strings.Contains(k, ":") {
+			t.Fatalf("count %s is %d", k, n)
+		}
+	}
+}
