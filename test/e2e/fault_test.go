@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"tugline.dev/tugline/shared/fleet"
+	"tugline.dev/tugline/test/mesh"
 )
 
 // line is a TCP line between runner and hub that can lose what the hub says.
@@ -28,15 +29,15 @@ type line struct {
 }
 
 // between puts a line in front of the hub; call it before the hub starts.
-func (m *mesh) between() *line {
-	m.t.Helper()
+func between(m *mesh.Mesh) *line {
+	m.T.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
-	x := &line{l: l, to: m.listen, conns: map[net.Conn]bool{}}
-	m.public = "http://" + l.Addr().String()
-	m.t.Cleanup(func() { l.Close(); x.cut() })
+	x := &line{l: l, to: m.Listen, conns: map[net.Conn]bool{}}
+	m.Public = "http://" + l.Addr().String()
+	m.T.Cleanup(func() { l.Close(); x.cut() })
 	go x.serve()
 	return x
 }
@@ -147,26 +148,26 @@ func (x *line) set(f func(*line)) {
 func TestALostReplyAtEveryStep(t *testing.T) {
 	for _, transport := range []string{"ws", "http"} {
 		t.Run(transport, func(t *testing.T) {
-			m := newMesh(t)
-			x := m.between()
-			m.extra = []string{"--transport", transport}
-			m.startHub()
-			m.startRunner()
-			m.online()
+			m := mesh.New(t)
+			x := between(m)
+			m.Extra = []string{"--transport", transport}
+			m.StartHub()
+			m.StartRunner()
+			m.Online()
 			steps := 14
 			for k := 1; k <= steps; k++ {
-				ran := filepath.Join(m.dir, fmt.Sprintf("ran-%d", k))
+				ran := filepath.Join(m.Dir, fmt.Sprintf("ran-%d", k))
 				x.set(func(x *line) { x.lose = k })
-				id := m.detach("exec", "--", "sh", "-c", `echo once >> "$1"; echo one; echo two >&2; echo three`, "sh", ran)
-				j := m.ended(id, 60*time.Second)
+				id := m.Detach("exec", "--", "sh", "-c", `echo once >> "$1"; echo one; echo two >&2; echo three`, "sh", ran)
+				j := m.Ended(id, 60*time.Second)
 				if j.State != fleet.Succeeded {
 					t.Errorf("step %d: job is %s (%s)", k, j.State, j.Reason.Detail)
 				}
 				if b, _ := os.ReadFile(ran); string(b) != "once\n" {
 					t.Errorf("step %d: the command ran as %q; want once", k, b)
 				}
-				m.eventually(30*time.Second, "the log is sealed", func() bool { return m.job(id).Log.Sealed })
-				out, errs, _ := m.try("job", "logs", id)
+				m.Eventually(30*time.Second, "the log is sealed", func() bool { return m.Job(id).Log.Sealed })
+				out, errs, _ := m.Try("job", "logs", id)
 				if out != "one\nthree\n" || !strings.Contains(errs, "two\n") {
 					t.Errorf("step %d: the log is %q and %q", k, out, errs)
 				}
@@ -176,13 +177,13 @@ func TestALostReplyAtEveryStep(t *testing.T) {
 }
 
 func TestALineThatIsCutAgainAndAgain(t *testing.T) {
-	m := newMesh(t)
-	x := m.between()
-	m.startHub()
-	m.startRunner()
-	m.online()
-	argv, ran := m.counting()
-	id := m.detach(append([]string{"exec", "--"}, argv...)...)
+	m := mesh.New(t)
+	x := between(m)
+	m.StartHub()
+	m.StartRunner()
+	m.Online()
+	argv, ran := counting(m)
+	id := m.Detach(append([]string{"exec", "--"}, argv...)...)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -192,20 +193,20 @@ func TestALineThatIsCutAgainAndAgain(t *testing.T) {
 		}
 	}()
 	<-done
-	m.checkCounted(id, ran)
+	checkCounted(m, id, ran)
 }
 
 func TestHTTPWhereUpgradesAreRefused(t *testing.T) {
-	m := newMesh(t)
-	x := m.between()
+	m := mesh.New(t)
+	x := between(m)
 	x.set(func(x *line) { x.noWS = true })
-	m.startHub()
-	m.startRunner()
-	m.online()
-	if out, errs, code := m.try("exec", "--", "echo", "over http"); code != 0 || out != "over http\n" {
+	m.StartHub()
+	m.StartRunner()
+	m.Online()
+	if out, errs, code := m.Try("exec", "--", "echo", "over http"); code != 0 || out != "over http\n" {
 		t.Errorf("exit %d, %q, %s", code, out, errs)
 	}
-	if out := m.run("runner", "get", "r1", "--json"); !strings.Contains(out, `"transport": "http"`) && !strings.Contains(out, `"transport":"http"`) {
+	if out := m.Run("runner", "get", "r1", "--json"); !strings.Contains(out, `"transport": "http"`) && !strings.Contains(out, `"transport":"http"`) {
 		t.Errorf("the runner does not say that it came over http: %s", out)
 	}
 }

@@ -13,24 +13,25 @@ import (
 	"time"
 
 	"tugline.dev/tugline/shared/fleet"
+	"tugline.dev/tugline/test/mesh"
 )
 
 // storm runs jobs on eight slots while hub and runner are killed at random. Every job
 // must end exactly once: succeeded with its output whole to the last byte, or lost,
 // where the kill fell between the intent to start it and its start; never run twice.
 func storm(t *testing.T, jobs int, every time.Duration) {
-	m := newMesh(t)
-	m.slots = 8
-	m.startHub()
-	m.startRunner()
-	m.online()
-	script := m.write(filepath.Join(m.dir, "work.sh"), `echo once >> "$1/$2"
+	m := mesh.New(t)
+	m.Slots = 8
+	m.StartHub()
+	m.StartRunner()
+	m.Online()
+	script := m.Write(filepath.Join(m.Dir, "work.sh"), `echo once >> "$1/$2"
 i=0
 while [ $i -lt 40 ]; do echo "$2 line $i of some output that is long enough to be cut in pieces"; i=$((i+1)); done
 sleep 0.$3
 echo "$2 end"
 `)
-	ran := filepath.Join(m.dir, "ran")
+	ran := filepath.Join(m.Dir, "ran")
 	os.MkdirAll(ran, 0o755)
 	ids := make([]string, jobs)
 	var wg sync.WaitGroup
@@ -38,7 +39,7 @@ echo "$2 end"
 	for range 4 {
 		wg.Go(func() {
 			for i := range next {
-				out, errs, code := m.try("exec", "--detach", "--", "sh", script, ran, fmt.Sprint(i), fmt.Sprint(rand.IntN(5)))
+				out, errs, code := m.Try("exec", "--detach", "--", "sh", script, ran, fmt.Sprint(i), fmt.Sprint(rand.IntN(5)))
 				if code != 0 {
 					t.Errorf("submit %d: exit %d: %s", i, code, errs)
 				}
@@ -64,22 +65,22 @@ echo "$2 end"
 		}
 		switch rand.IntN(3) {
 		case 0:
-			m.runner.kill()
-			m.startRunner()
+			m.Runner.Kill()
+			m.StartRunner()
 		case 1:
-			m.hub.kill()
-			m.startHub()
+			m.Hub.Kill()
+			m.StartHub()
 		case 2:
-			m.runner.kill()
-			m.hub.kill()
-			m.startHub()
-			m.startRunner()
+			m.Runner.Kill()
+			m.Hub.Kill()
+			m.StartHub()
+			m.StartRunner()
 		}
 		kills++
 	}
 	var lost, succeeded int
 	for i, id := range ids {
-		j := m.ended(id, 4*time.Minute)
+		j := m.Ended(id, 4*time.Minute)
 		b, err := os.ReadFile(filepath.Join(ran, fmt.Sprint(i)))
 		switch {
 		case j.State == fleet.Succeeded && string(b) == "once\n":
@@ -91,13 +92,13 @@ echo "$2 end"
 			t.Errorf("job %d is %s (%s) and ran as %q", i, j.State, j.Reason.Detail, b)
 			continue
 		}
-		m.eventually(time.Minute, "the log is sealed", func() bool { return m.job(id).Log.Sealed })
+		m.Eventually(time.Minute, "the log is sealed", func() bool { return m.Job(id).Log.Sealed })
 		want := sha256.New()
 		for k := range 40 {
 			fmt.Fprintf(want, "%d line %d of some output that is long enough to be cut in pieces\n", i, k)
 		}
 		fmt.Fprintf(want, "%d end\n", i)
-		got := sha256.Sum256([]byte(m.run("job", "logs", id)))
+		got := sha256.Sum256([]byte(m.Run("job", "logs", id)))
 		if hex.EncodeToString(got[:]) != hex.EncodeToString(want.Sum(nil)) {
 			t.Errorf("job %d: its output is not what it wrote", i)
 		}

@@ -1,0 +1,422 @@
+// Package mesh starts the real binary for tests: a hub and a runner as processes of
+// their own, in a directory and an environment of their own, and finds whatever they
+// leave behind.
+package mesh
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"tugline.dev/tugline/shared/api"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+var binary string
+
+// Main builds the binary, runs the tests of a package, and exits.
+func Main(m *testing.M) {
+	dir, err := os.MkdirTemp("", "tugline-mesh")
+	if err != nil {
+		panic(err)
+	}
+	binary = filepath.Join(dir, "tugline")
+	build := exec.Command("go", "build", "-o", binary, "tugline.dev/tugline/cmd/tugline")
+	build.Stdout, build.Stderr = os.Stderr, os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "build tugline:", err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// Binary is the path of the binary that Main built.
+func Binary() string { return binary }
+
+// mesh is one hub and one runner as processes of their own.
+type Mesh struct {
+	T      *testing.T
+	Dir    string
+	Listen string // of the hub
+	Public string // what runners are told; the same unless a line is put between
+	Hub    *Process
+	Runner *Process
+	Extra  []string // of the runner's command line
+	Slots  int
+	Config string   // of runner.yaml, behind what every runner here has
+	Vars   []string // of the runner's environment, behind what everything here has
+}
+
+// process is one tugline process and what it says.
+type Process struct {
+	name string
+	cmd  *exec.Cmd
+	log  *lockedBuffer
+	done chan struct{}
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// New prepares a mesh and starts nothing. What runs at the end is stopped, its
+// words are shown if the test failed, and no process of it may be left.
+func New(t *testing.T) *Mesh {
+	t.Helper()
+	m := &Mesh{T: t, Dir: t.TempDir(), Slots: 2}
+	m.Listen = freePort(t)
+	m.Public = "http://" + m.Listen
+	t.Cleanup(func() {
+		for _, p := range []*Process{m.Runner, m.Hub} {
+			if p != nil {
+				p.Stop()
+				if t.Failed() {
+					t.Logf("--- %s said:\n%s", p.name, tail(p.log.String(), 8000))
+				}
+			}
+		}
+		for _, left := range m.processes() {
+			t.Errorf("a process is left: %s", left)
+		}
+		m.endAll()
+	})
+	return m
+}
+
+// Up starts hub and runner and waits until the runner is online.
+func Up(t *testing.T) *Mesh {
+	t.Helper()
+	m := New(t)
+	m.StartHub()
+	m.StartRunner()
+	m.Online()
+	return m
+}
+
+func (m *Mesh) Launch(name string, args ...string) *Process {
+	m.T.Helper()
+	p := &Process{name: name, cmd: exec.Command(binary, args...), log: new(lockedBuffer), done: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	p.cmd.Env = append(m.Env(), m.Vars...)
+	p.cmd.WaitDelay = time.Second
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := p.cmd.Start(); err != nil {
+		m.T.Fatal(err)
+	}
+	go func() { p.cmd.Wait(); close(p.done) }()
+	return p
+}
+
+// Env is a clean environment with a home of its own, marked so that what the mesh
+// starts can be found again.
+func (m *Mesh) Env() []string {
+	home := filepath.Join(m.Dir, "home")
+	os.MkdirAll(home, 0o755)
+	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "LANG=C.UTF-8", "TZ=UTC", "USER=tester", "LOGNAME=tester",
+		"GIT_CONFIG_NOSYSTEM=1", "E2E_MESH=" + m.Dir, "TUGLINE_HUB=http://" + m.Listen, "TUGLINE_TOKEN=" + m.Token()}
+}
+
+func (m *Mesh) Token() string {
+	b, _ := os.ReadFile(filepath.Join(m.Dir, "hub", "operator.token"))
+	return strings.TrimSpace(string(b))
+}
+
+func (m *Mesh) StartHub() {
+	m.T.Helper()
+	args := []string{"hub", "run", "--data-dir", filepath.Join(m.Dir, "hub"), "--listen", m.Listen, "--bootstrap"}
+	if m.Public != "http://"+m.Listen {
+		args = append(args, "--public-url", m.Public)
+	}
+	m.Hub = m.Launch("hub", args...)
+	m.Eventually(15*time.Second, "the hub is ready", func() bool {
+		select {
+		case <-m.Hub.done:
+			m.T.Fatalf("the hub ended:\n%s", m.Hub.log)
+		default:
+		}
+		out, _, code := m.Try("hub", "status", "--json")
+		return code == 0 && strings.Contains(out, `"leader"`)
+	})
+}
+
+func (m *Mesh) StartRunner() {
+	m.T.Helper()
+	dir := filepath.Join(m.Dir, "runner")
+	args := []string{"runner", "run", "--data-dir", dir, "--name", "r1", "--slots", fmt.Sprint(m.Slots)}
+	if _, err := os.Stat(filepath.Join(dir, "identity.json")); err != nil {
+		os.MkdirAll(dir, 0o700)
+		if err := os.WriteFile(filepath.Join(dir, "runner.yaml"), []byte(fmt.Sprintf("slots: %d\nallow_file: true\n%s", m.Slots, m.Config)), 0o600); err != nil {
+			m.T.Fatal(err)
+		}
+		var k api.Ticket
+		m.JSON(&k, "hub", "ticket", "--json")
+		args = append(args, "--ticket", k.Ticket)
+	}
+	m.Runner = m.Launch("runner", append(args, m.Extra...)...)
+}
+
+func (m *Mesh) Online() {
+	m.T.Helper()
+	m.Eventually(20*time.Second, "the runner is online", func() bool {
+		var rs api.Runners
+		out, _, code := m.Try("runner", "list", "--json")
+		return code == 0 && json.Unmarshal([]byte(out), &rs) == nil && len(rs.Runners) == 1 && rs.Runners[0].State == "online"
+	})
+}
+
+// Kill ends a process with -9 and waits until it is gone.
+func (p *Process) Kill() {
+	p.cmd.Process.Kill()
+	<-p.done
+}
+
+// Stop ends a process as an operator would.
+func (p *Process) Stop() {
+	select {
+	case <-p.done:
+		return
+	default:
+	}
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(15 * time.Second):
+		p.cmd.Process.Kill()
+		<-p.done
+	}
+}
+
+// Try runs the command line and gives what it printed and its exit code.
+func (m *Mesh) Try(args ...string) (stdout, stderr string, code int) {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	c := exec.CommandContext(ctx, binary, args...)
+	c.Env, c.Dir = m.Env(), m.Dir
+	c.WaitDelay = time.Second
+	var out, errs bytes.Buffer
+	c.Stdout, c.Stderr = &out, &errs
+	err := c.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return out.String(), errs.String() + err.Error(), -1
+	}
+	return out.String(), errs.String(), c.ProcessState.ExitCode()
+}
+
+// Run is try that must succeed.
+func (m *Mesh) Run(args ...string) string {
+	m.T.Helper()
+	out, errs, code := m.Try(args...)
+	if code != 0 {
+		m.T.Fatalf("tugline %s: exit %d\n%s\n%s", strings.Join(args, " "), code, out, errs)
+	}
+	return out
+}
+
+func (m *Mesh) JSON(into any, args ...string) {
+	m.T.Helper()
+	out := m.Run(args...)
+	if err := json.Unmarshal([]byte(out), into); err != nil {
+		m.T.Fatalf("tugline %s: %v in %s", strings.Join(args, " "), err, out)
+	}
+}
+
+func (m *Mesh) Job(id string) api.Job {
+	m.T.Helper()
+	var j api.Job
+	m.JSON(&j, "job", "get", id, "--json")
+	return j
+}
+
+// Detach submits and gives the job's id.
+func (m *Mesh) Detach(args ...string) string {
+	m.T.Helper()
+	at := 1
+	id := strings.TrimSpace(m.Run(append(append(append([]string{}, args[:at]...), "--detach"), args[at:]...)...))
+	if len(id) != 26 {
+		m.T.Fatalf("--detach printed %q, not a job id alone", id)
+	}
+	return id
+}
+
+func (m *Mesh) Ended(id string, within time.Duration) api.Job {
+	m.T.Helper()
+	var j api.Job
+	m.Eventually(within, "job "+id+" ends", func() bool {
+		out, _, code := m.Try("job", "get", id, "--json")
+		return code == 0 && json.Unmarshal([]byte(out), &j) == nil && j.State.Ended()
+	})
+	return j
+}
+
+func (m *Mesh) State(id string, want fleet.State, within time.Duration) api.Job {
+	m.T.Helper()
+	var j api.Job
+	m.Eventually(within, fmt.Sprintf("job %s is %s", id, want), func() bool {
+		out, _, code := m.Try("job", "get", id, "--json")
+		return code == 0 && json.Unmarshal([]byte(out), &j) == nil && j.State == want
+	})
+	return j
+}
+
+func (m *Mesh) Eventually(within time.Duration, what string, ok func() bool) {
+	m.T.Helper()
+	deadline := time.Now().Add(within)
+	tick := time.NewTicker(40 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		if time.Now().After(deadline) {
+			m.T.Fatalf("not within %s: %s", within, what)
+		}
+		<-tick.C
+	}
+}
+
+// processes lists what still carries the mesh's mark, but for this test itself.
+func (m *Mesh) processes() []string {
+	var out []string
+	for i := 0; i < 50; i++ { // what was told to end may take a moment
+		if out = m.Marked(); len(out) == 0 {
+			return nil
+		}
+		<-time.After(100 * time.Millisecond)
+	}
+	return out
+}
+
+func (m *Mesh) Marked() []string {
+	var out []string
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, d := range dirs {
+		env, err := os.ReadFile(d + "/environ")
+		if err != nil || !bytes.Contains(env, []byte("E2E_MESH="+m.Dir)) {
+			continue
+		}
+		cmd, _ := os.ReadFile(d + "/cmdline")
+		out = append(out, filepath.Base(d)+" "+strings.ReplaceAll(string(cmd), "\x00", " "))
+	}
+	return out
+}
+
+func (m *Mesh) endAll() {
+	for _, line := range m.Marked() {
+		var pid int
+		fmt.Sscan(line, &pid)
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+func (m *Mesh) Git(dir string, args ...string) string {
+	m.T.Helper()
+	c := exec.Command("git", append([]string{"-C", dir, "-c", "user.name=Tester", "-c", "user.email=tester@example.invalid"}, args...)...)
+	c.Env = m.Env()
+	out, err := c.CombinedOutput()
+	if err != nil {
+		m.T.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func (m *Mesh) Write(path, text string) string {
+	m.T.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		m.T.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		m.T.Fatal(err)
+	}
+	return path
+}
+
+// Supervisors gives the pids of the supervisor processes of the mesh.
+func (m *Mesh) Supervisors() []int {
+	var out []int
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, d := range dirs {
+		cmd, _ := os.ReadFile(d + "/cmdline")
+		if bytes.Contains(cmd, []byte("\x00supervise\x00"+m.Dir)) {
+			var pid int
+			fmt.Sscan(filepath.Base(d), &pid)
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+func tail(s string, n int) string {
+	if len(s) > n {
+		return "…" + s[len(s)-n:]
+	}
+	return s
+}
+
+// Repository makes a small repository with one commit.
+func (m *Mesh) Repository(name string) string {
+	m.T.Helper()
+	dir := filepath.Join(m.Dir, name)
+	m.Write(filepath.Join(dir, "README.md"), "# greeter\n")
+	m.Write(filepath.Join(dir, "greet.sh"), "echo hello\n")
+	m.Git(dir, "init", "-q", "-b", "main")
+	m.Git(dir, "add", "-A")
+	m.Git(dir, "commit", "-q", "-m", "begin")
+	return dir
+}
+
+// Newest gives the id of the newest job.
+func (m *Mesh) Newest() string {
+	m.T.Helper()
+	var list struct{ Jobs []struct{ ID string } }
+	m.JSON(&list, "job", "list", "--json")
+	if len(list.Jobs) == 0 {
+		m.T.Fatal("no job")
+	}
+	return list.Jobs[0].ID
+}
+
+// InDir is Run in another directory.
+func (m *Mesh) InDir(dir string, args ...string) string {
+	m.T.Helper()
+	c := exec.Command(binary, args...)
+	c.Dir, c.Env = dir, m.Env()
+	out, err := c.CombinedOutput()
+	if err != nil {
+		m.T.Fatalf("tugline %s in %s: %v\n%s", strings.Join(args, " "), dir, err, out)
+	}
+	return string(out)
+}
