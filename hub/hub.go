@@ -191,10 +191,10 @@ func (h *Hub) Run(ctx context.Context) error {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	leave()
+	h.sessions.Close() // before the server: a held poll would keep it waiting
 	if err := srv.Shutdown(grace); err != nil {
 		srv.Close()
 	}
-	h.sessions.Close()
 	resign()
 	<-led
 	wg.Wait()
