@@ -152,6 +152,7 @@ type writerFunc func(p []byte) (int, error)
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func TestRunEndsWhatStalls(t *testing.T) {
+	t.Parallel()
 	c := sh("echo begin; exec sleep 60")
 	c.Stall = 150 * time.Millisecond
 	got, err := Run(t.Context(), c)
@@ -166,6 +167,7 @@ func TestRunEndsWhatStalls(t *testing.T) {
 }
 
 func TestRunLeavesNothingInItsGroup(t *testing.T) {
+	t.Parallel()
 	failed := sh("sleep 60 >/dev/null 2>&1 & exit 1")
 	failed.Env = append(failed.Env, MarkVariable+"="+newMarker(t))
 	if _, err := Run(t.Context(), failed); err == nil {

@@ -158,6 +158,7 @@ func TestBoundsEndJob(t *testing.T) {
 		"idle does not hit output": {"for i in 1 2 3 4 5 6; do echo x; sleep 0.1; done", func(l *Launch) { l.Idle = 400 * time.Millisecond }, ReasonExited},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			l := launchOf(newMarker(t), "sh", "-c", c.script)
 			c.set(&l)
 			begin := time.Now()
