@@ -1,5 +1,227 @@
 package runner
 
-const childVar = "TUGLINE_TEST_RUNNER_CHILD"
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
 
-func childRunner() int { return 1 }
+	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/runner/process"
+	"tugline.dev/tugline/shared/fleet"
+	"tugline.dev/tugline/shared/wire"
+)
+
+// childVar makes the test binary a runner of the named directory, and childTicket
+// its ticket.
+const (
+	childVar    = "TUGLINE_TEST_RUNNER_CHILD"
+	childTicket = "TUGLINE_TEST_RUNNER_TICKET"
+)
+
+func childRunner() int {
+	r, err := New(Config{Dir: os.Getenv(childVar), Name: "box", Slots: 8, Ticket: os.Getenv(childTicket), Logger: testLogger("RUNNER_LOG")})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	_ = os.Unsetenv(childVar) // not for jobs and supervisors
+	if err := r.Run(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// child is a runner in a process of its own, which can be killed.
+type child struct {
+	h   *testHub
+	dir string
+	id  fleet.RunnerID
+	cmd *exec.Cmd
+	tkt string
+}
+
+func (h *testHub) child() *child {
+	h.t.Helper()
+	c := &child{h: h, dir: h.t.TempDir(), tkt: h.ticket()}
+	c.start()
+	h.t.Cleanup(c.kill)
+	return c
+}
+
+func (c *child) start() {
+	c.h.t.Helper()
+	c.cmd = exec.Command(self(c.h.t))
+	c.cmd.Env = append(os.Environ(), childVar+"="+c.dir, childTicket+"="+c.tkt)
+	c.cmd.Stderr = os.Stderr
+	if err := c.cmd.Start(); err != nil {
+		c.h.t.Fatal(err)
+	}
+	eventually(c.h.t, "the runner to be connected", func() bool {
+		if c.id == "" {
+			if id, err := loadIdentity(c.dir); err == nil && id != nil {
+				c.id = id.Runner
+			}
+		}
+		p, ok := c.h.srv.PresenceOf(c.id)
+		return c.id != "" && ok && p.Connected && p.Full
+	})
+}
+
+// kill is kill -9.
+func (c *child) kill() {
+	if c.cmd.Process == nil {
+		return
+	}
+	_ = c.cmd.Process.Kill()
+	_ = c.cmd.Wait()
+	eventually(c.h.t, "the hub to see that the runner is gone", func() bool {
+		p, ok := c.h.srv.PresenceOf(c.id)
+		return !ok || !p.Connected
+	})
+}
+
+// A killed runner finds its running job again, adopts it, and no byte of output or
+// events is lost or doubled.
+func TestKilledRunnerAdoptsItsJob(t *testing.T) {
+	h := newHub(t)
+	c := h.child()
+	gate := filepath.Join(t.TempDir(), "gate")
+	j, f := h.run(c.id, "/bin/sh", "-c", "echo before $$; while [ ! -e "+gate+" ]; do sleep 0.02; done; echo after $$")
+	eventually(t, "output", func() bool { return h.text(j, f, fleet.FrameStdout) != "" })
+	c.kill()
+	c.start()
+	eventually(t, "the job to be shown again", func() bool { return h.attempt(j, f).State == fleet.AttemptRunning })
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.ends(j, fleet.Succeeded)
+	h.sealed(j, f)
+	lines := strings.Split(strings.TrimSpace(h.text(j, f, fleet.FrameStdout)), "\n")
+	if len(lines) != 2 || strings.TrimPrefix(lines[0], "before ") != strings.TrimPrefix(lines[1], "after ") {
+		t.Errorf("output %q, want two lines of one process", lines)
+	}
+	if n := proposed[*state.AcceptAttempt](h); n != 1 {
+		t.Errorf("accepted %d times", n)
+	}
+}
+
+// A job that ended while no runner was there is reported by the next one.
+func TestEndWithoutARunnerIsReported(t *testing.T) {
+	h := newHub(t)
+	c := h.child()
+	dir := t.TempDir()
+	done := filepath.Join(dir, "done")
+	j, f := h.run(c.id, "/bin/sh", "-c", "echo one; sleep 0.3; echo two; touch "+done+"; exit 7")
+	eventually(t, "the job to run", func() bool { return h.attempt(j, f).StartedAt != nil })
+	c.kill()
+	eventually(t, "the job to end by itself", func() bool { _, err := os.Stat(done); return err == nil })
+	c.start()
+	h.ends(j, fleet.Failed)
+	h.sealed(j, f)
+	if a := h.attempt(j, f); a.Exit.Code != 7 || h.text(j, f, fleet.FrameStdout) != "one\ntwo\n" {
+		t.Errorf("exit %+v, output %q", a.Exit, h.text(j, f, fleet.FrameStdout))
+	}
+}
+
+// A job whose supervisor was killed is lost, whatever it did; its processes are gone.
+func TestKilledSupervisorIsLost(t *testing.T) {
+	h := newHub(t)
+	r := h.newRunner()
+	j, f := h.run(r.id, "/bin/sh", "-c", "echo $$; exec sleep 60")
+	eventually(t, "output", func() bool { return h.text(j, f, fleet.FrameStdout) != "" })
+	st, err := process.Attach(filepath.Join(r.dir, "attempts", string(j), f.String(), "process"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(st.Started.Supervisor.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	h.ends(j, fleet.Lost)
+	eventually(t, "gone", func() bool { return h.attempt(j, f).Gone })
+	pid, err := strconv.Atoi(strings.TrimSpace(h.text(j, f, fleet.FrameStdout)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the process to be gone", func() bool { return syscall.Kill(pid, 0) != nil })
+	h.sealed(j, f)
+	r.forgets(f)
+}
+
+// A runner that ends by itself leaves its job running for the next one; one in
+// development mode ends it.
+func TestStoppedRunnerLeavesItsJob(t *testing.T) {
+	h := newHub(t)
+	cfg := Config{Dir: t.TempDir(), Name: "box", Slots: 2, Ticket: h.ticket(), Self: self(t), Logger: testLogger("RUNNER_LOG")}
+	r := h.restart(cfg)
+	j, f := h.run(r.id, "/bin/sleep", "60")
+	eventually(t, "the job to run", func() bool { return h.attempt(j, f).StartedAt != nil })
+	if err := r.end(); err != nil {
+		t.Fatalf("Run = %v", err)
+	}
+	cfg.DevMode = true
+	r = h.restart(cfg)
+	eventually(t, "the job to be shown", func() bool { return len(r.heartbeat(false).Attempts) == 1 })
+	if err := r.end(); err != nil {
+		t.Fatalf("Run = %v", err)
+	}
+	eventually(t, "the end to be told before the runner went", func() bool { return h.attempt(j, f).Exit != nil })
+	if e := h.attempt(j, f).Exit; e.Reason != process.ReasonStopped || e.Detail != "the runner stops" {
+		t.Errorf("after the end of a runner in development mode the process ended as %+v", e)
+	}
+}
+
+// Many jobs, a runner that is killed again and again: each ends once, with all of
+// its output.
+func TestManyJobsUnderKills(t *testing.T) {
+	h := newHub(t)
+	c := h.child()
+	type one struct {
+		job   fleet.JobID
+		fence fleet.Fence
+	}
+	var all []one
+	for i := range 24 {
+		j := h.submit(fleet.Spec{Argv: []string{"/bin/sh", "-c", "echo start " + itoa(i) + "; sleep 0." + itoa(i%4) + "; echo end " + itoa(i)}})
+		all = append(all, one{job: j})
+	}
+	open := func() (n int) {
+		for _, o := range all {
+			if s := h.job(o.job).State; !o.fence.IsZero() && (s == fleet.Assigned || s == fleet.Preparing || s == fleet.Running) {
+				n++
+			}
+		}
+		return n
+	}
+	kills := 0
+	for i := range all {
+		eventually(t, "a free slot", func() bool { return open() < 8 })
+		all[i].fence = h.assign(all[i].job, c.id)
+		if i%7 == 6 {
+			c.kill()
+			kills++
+			c.start()
+		}
+	}
+	for i, o := range all {
+		h.ends(o.job, fleet.Succeeded)
+		h.sealed(o.job, o.fence)
+		if got, want := h.text(o.job, o.fence, fleet.FrameStdout), fmt.Sprintf("start %d\nend %d\n", i, i); got != want {
+			t.Errorf("job %d after %d kills: output %q, want %q", i, kills, got, want)
+		}
+		if events := h.stream(o.job, o.fence, wire.StreamEvents); len(events) > 0 {
+			for s := bufio.NewScanner(strings.NewReader(string(events))); s.Scan(); {
+				if !strings.HasPrefix(s.Text(), "{") {
+					t.Errorf("job %d: event %q", i, s.Text())
+				}
+			}
+		}
+	}
+}

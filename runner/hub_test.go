@@ -334,6 +334,8 @@ type testRunner struct {
 	id   fleet.RunnerID
 	stop context.CancelFunc
 	done chan error
+	once sync.Once
+	err  error
 }
 
 // newRunner enrols and runs one, and waits until it is connected.
@@ -370,17 +372,17 @@ func (h *testHub) restart(cfg Config) *testRunner {
 	return tr
 }
 
-// end stops it and gives what Run said; again, it gives nothing.
+// end stops it and gives what Run said.
 func (r *testRunner) end() error {
-	r.stop()
-	select {
-	case err := <-r.done:
-		close(r.done)
-		return err
-	case <-time.After(patience):
-		r.t.Error("the runner does not stop")
-		return errors.New("does not stop")
-	}
+	r.once.Do(func() {
+		r.stop()
+		select {
+		case r.err = <-r.done:
+		case <-time.After(patience):
+			r.t.Error("the runner does not stop")
+		}
+	})
+	return r.err
 }
 
 func self(t testing.TB) string {

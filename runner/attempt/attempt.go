@@ -180,6 +180,14 @@ func (h *Host) Begin(asg Assignment, order string, body []byte) (*Attempt, error
 func (h *Host) Resume(rec journal.Attempt, asg Assignment) *Attempt {
 	a := h.attempt(asg)
 	a.dir, a.resumed = rec.Dir, true
+	switch p := rec.Progress; {
+	case p.Finished:
+		a.stage, a.phase = Ended, "finished"
+	case p.Ended:
+		a.stage, a.phase = Ended, "gone"
+	case p.Intent:
+		a.stage, a.phase = Running, "running"
+	}
 	if rec.Progress.Stop != "" {
 		a.stopReason = rec.Progress.Stop
 		close(a.stop)
@@ -332,11 +340,11 @@ func (a *Attempt) enter(stage Stage, phase, detail string) {
 	if stage == Running && a.stopReason != "" {
 		stage, phase = Stopping, "stopping"
 	}
-	changed := a.phase != phase
-	a.stage, a.detail = stage, detail
-	if changed {
-		a.phase, a.since = phase, time.Now()
+	changed := a.phase != phase || a.stage != stage
+	if a.phase != phase {
+		a.since = time.Now()
 	}
+	a.stage, a.phase, a.detail = stage, phase, detail
 	a.mu.Unlock()
 	if changed {
 		a.host.Hub.Changed()

@@ -70,8 +70,6 @@ func (a *Attempt) fromProcess(ctx context.Context) error {
 	}
 	if status.State == process.Running {
 		a.enter(Running, "running", "")
-	} else {
-		a.enter(Ending, "finishing", "")
 	}
 	return a.follow(ctx, status)
 }
@@ -135,7 +133,10 @@ func (a *Attempt) follow(ctx context.Context, status process.Status) error {
 	}
 	f.exit = status.Exit
 	ended()
-	a.enter(Ending, "finishing", "")
+	reported := rec.Progress.Finished || rec.Progress.Ended
+	if !reported {
+		a.enter(Ending, "finishing", "")
+	}
 	var d derivation
 	select {
 	case d = <-derived:
@@ -148,9 +149,14 @@ func (a *Attempt) follow(ctx context.Context, status process.Status) error {
 		}
 		return d.err
 	}
-	if !rec.Progress.Finished && !rec.Progress.Ended {
+	if !reported {
 		if err := a.conclude(ctx, f, d.outcome); err != nil || ctx.Err() != nil {
 			return err
+		}
+		if f.exit == nil {
+			a.enter(Ended, "gone", "")
+		} else {
+			a.enter(Ended, "finished", "")
 		}
 	}
 	if err := a.upload(ctx); err != nil || ctx.Err() != nil {
