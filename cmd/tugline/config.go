@@ -1,0 +1,314 @@
+package main
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+)
+
+// contexts is the user's config.yaml: the hubs they work with.
+type contexts struct {
+	Current  string             `yaml:"current"`
+	Contexts map[string]hubSpot `yaml:"contexts"`
+}
+
+// hubSpot is a hub and how to speak to it.
+type hubSpot struct {
+	Hub    string `yaml:"hub"`
+	Token  string `yaml:"token,omitempty"`
+	CAFile string `yaml:"ca_file,omitempty"`
+}
+
+func (a *app) configFile() string {
+	return filepath.Join(a.home("XDG_CONFIG_HOME", ".config"), "config.yaml")
+}
+
+// devDir is where `tugline dev` keeps its data unless told otherwise.
+func (a *app) devDir() string { return filepath.Join(a.home("XDG_DATA_HOME", ".local/share"), "dev") }
+
+func (a *app) loadContexts() (contexts, error) {
+	c := contexts{Contexts: map[string]hubSpot{}}
+	file := a.configFile()
+	b, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	if err != nil {
+		return c, fail(exitUsage, "cannot read %s: %v", file, err)
+	}
+	if st, err := os.Stat(file); err == nil && st.Mode().Perm()&0o077 != 0 {
+		return c, usage("%s holds tokens and others may read it (mode %04o); run: chmod 600 %s", file, st.Mode().Perm(), file)
+	}
+	d := yaml.NewDecoder(strings.NewReader(string(b)))
+	d.KnownFields(true)
+	if err := d.Decode(&c); err != nil && len(strings.TrimSpace(string(b))) > 0 {
+		return c, usage("%s cannot be read: %s; mend it, or make it anew with `tugline context add`", file, strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if c.Contexts == nil {
+		c.Contexts = map[string]hubSpot{}
+	}
+	return c, nil
+}
+
+func (a *app) saveContexts(c contexts) error {
+	b, err := yaml.Marshal(c)
+	if err != nil {
+		return err
+	}
+	file := a.configFile()
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return fail(exitFailed, "cannot write %s: %v", file, err)
+	}
+	if err := replaceFile(file, b, 0o600); err != nil {
+		return fail(exitFailed, "cannot write %s: %v", file, err)
+	}
+	return nil
+}
+
+// replaceFile puts a file in place whole or not at all.
+func replaceFile(path string, b []byte, mode os.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}
+
+// spot says which hub is meant: flags, then the environment, then the current
+// context, then a `tugline dev` that runs under its default directory. A token is
+// never sent to another hub than the one it was kept for.
+func (a *app) spot() (hubSpot, error) {
+	given := hubSpot{Hub: first(a.hub, a.env("TUGLINE_HUB")), Token: first(a.token, a.env("TUGLINE_TOKEN")), CAFile: first(a.caFile, a.env("TUGLINE_CA_FILE"))}
+	kept, err := a.keptSpot(given.Hub)
+	if err != nil && given.Hub == "" {
+		return hubSpot{}, err
+	}
+	s := hubSpot{Hub: first(given.Hub, kept.Hub), Token: first(given.Token, kept.Token), CAFile: first(given.CAFile, kept.CAFile)}
+	switch {
+	case s.Hub == "":
+		return s, usage("no hub is known; start one here with `tugline dev`, or give --hub and --token, or keep one with `tugline context add`")
+	case s.Token == "":
+		return s, fail(exitUnauthorised, "no token for the hub %s; set TUGLINE_TOKEN, give --token, or keep it with `tugline context add`", s.Hub)
+	}
+	s.Hub, err = hubURL(s.Hub)
+	return s, err
+}
+
+// keptSpot finds a hub that is kept on this machine; with a URL, that one only.
+func (a *app) keptSpot(hub string) (hubSpot, error) {
+	c, err := a.loadContexts()
+	if err != nil {
+		return hubSpot{}, err
+	}
+	if hub != "" {
+		for _, name := range append([]string{c.Current}, slices.Sorted(maps.Keys(c.Contexts))...) {
+			if s, ok := c.Contexts[name]; ok && sameHub(s.Hub, hub) {
+				return s, nil
+			}
+		}
+		if s, ok := a.devSpot(); ok && sameHub(s.Hub, hub) {
+			return s, nil
+		}
+		return hubSpot{}, nil
+	}
+	if c.Current != "" {
+		s, ok := c.Contexts[c.Current]
+		if !ok {
+			return s, usage("the current context %q is not in %s; choose one with `tugline context use`", c.Current, a.configFile())
+		}
+		return s, nil
+	}
+	s, _ := a.devSpot()
+	return s, nil
+}
+
+// devSpot finds a `tugline dev` that runs now.
+func (a *app) devSpot() (hubSpot, bool) {
+	s, err := readSpot(a.devDir())
+	if err != nil {
+		return s, false
+	}
+	u, err := url.Parse(s.Hub)
+	if err != nil {
+		return s, false
+	}
+	conn, err := net.DialTimeout("tcp", u.Host, 500*time.Millisecond)
+	if err != nil {
+		return s, false
+	}
+	conn.Close()
+	return s, true
+}
+
+// readSpot reads what a hub wrote into its data directory for the people beside it.
+func readSpot(dir string) (hubSpot, error) {
+	u, err := os.ReadFile(filepath.Join(dir, "hub.url"))
+	if err != nil {
+		return hubSpot{}, err
+	}
+	t, err := os.ReadFile(filepath.Join(dir, "operator.token"))
+	if err != nil {
+		return hubSpot{}, err
+	}
+	s := hubSpot{Hub: strings.TrimSpace(string(u)), Token: strings.TrimSpace(string(t))}
+	if ca := filepath.Join(dir, caName); strings.HasPrefix(s.Hub, "https:") {
+		if _, err := os.Stat(ca); err == nil {
+			s.CAFile = ca
+		}
+	}
+	return s, nil
+}
+
+func first(words ...string) string {
+	for _, w := range words {
+		if w != "" {
+			return w
+		}
+	}
+	return ""
+}
+
+// hubURL checks a hub's URL and gives it without a slash at its end.
+func hubURL(s string) (string, error) {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		return "", usage("the hub %q is not a URL such as http://127.0.0.1:7420 or https://hub.example.com", s)
+	}
+	if u.User != nil {
+		return "", usage("the hub's URL carries credentials; leave them out and give --token or TUGLINE_TOKEN")
+	}
+	return strings.TrimRight(u.String(), "/"), nil
+}
+
+func sameHub(a, b string) bool {
+	x, err1 := hubURL(a)
+	y, err2 := hubURL(b)
+	return err1 == nil && err2 == nil && strings.EqualFold(x, y)
+}
+
+// roots reads a CA file; nil stands for the machine's own.
+func roots(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, usage("cannot read the CA file: %v", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(b) {
+		return nil, usage("the CA file %s holds no certificate in PEM form", file)
+	}
+	return pool, nil
+}
+
+func (a *app) contextCommand() *cobra.Command {
+	list := a.jsonFlag(&cobra.Command{
+		Use: "list", Short: "Hubs kept on this machine", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			c, err := a.loadContexts()
+			if err != nil {
+				return err
+			}
+			type row struct {
+				Name    string `json:"name"`
+				Hub     string `json:"hub"`
+				CAFile  string `json:"ca_file,omitempty"`
+				Current bool   `json:"current"`
+			}
+			rows := []row{}
+			for _, name := range slices.Sorted(maps.Keys(c.Contexts)) {
+				s := c.Contexts[name]
+				rows = append(rows, row{name, s.Hub, s.CAFile, name == c.Current})
+			}
+			if a.json {
+				return a.printJSON(map[string]any{"contexts": rows})
+			}
+			if len(rows) == 0 {
+				fmt.Fprintln(a.out, "No hub is kept yet; add one with `tugline context add NAME --hub URL`.")
+				return nil
+			}
+			t := table{head: []string{"", "NAME", "HUB", "CA FILE"}}
+			for _, r := range rows {
+				mark := ""
+				if r.Current {
+					mark = "*"
+				}
+				t.add(mark, r.Name, r.Hub, r.CAFile)
+			}
+			return t.print(a.out)
+		},
+	})
+	use := &cobra.Command{
+		Use: "use NAME", Short: "Choose the hub that commands speak to", Args: exactly("NAME"),
+		ValidArgsFunction: a.completeContexts,
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, err := a.loadContexts()
+			if err != nil {
+				return err
+			}
+			if _, ok := c.Contexts[args[0]]; !ok {
+				return usage("there is no context %q; `tugline context list` shows them", args[0])
+			}
+			c.Current = args[0]
+			return a.saveContexts(c)
+		},
+	}
+	add := &cobra.Command{
+		Use: "add NAME --hub URL", Short: "Keep a hub, with its token, and make it the current one", Args: exactly("NAME"),
+		Long: `Keep a hub under a name in config.yaml (mode 0600), and make it the current one.
+The token is taken from --token, from TUGLINE_TOKEN, or from a line on standard input.`,
+		Example: `  tugline context add team --hub https://hub.example.com:7420 --ca-file hub-ca.pem < token`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			s := hubSpot{Token: first(a.token, a.env("TUGLINE_TOKEN")), CAFile: first(a.caFile, a.env("TUGLINE_CA_FILE"))}
+			var err error
+			if s.Hub, err = hubURL(first(a.hub, a.env("TUGLINE_HUB"))); err != nil {
+				return err
+			}
+			if s.CAFile != "" {
+				if s.CAFile, err = filepath.Abs(s.CAFile); err != nil {
+					return err
+				}
+				if _, err := roots(s.CAFile); err != nil {
+					return err
+				}
+			}
+			if s.Token == "" {
+				if s.Token, err = a.readSecret("operator token: "); err != nil {
+					return err
+				}
+			}
+			c, err := a.loadContexts()
+			if err != nil {
+				return err
+			}
+			c.Contexts[args[0]], c.Current = s, args[0]
+			if err := a.saveContexts(c); err != nil {
+				return err
+			}
+			a.say("%s is now the hub of this machine's commands, kept in %s", s.Hub, a.configFile())
+			return nil
+		},
+	}
+	return group("context", "Keep hubs and choose between them", groupMesh, list, use, add)
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"tugline.dev/tugline/shared/api"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+func (a *app) hubCommand() *cobra.Command {
+	return group("hub", "The hub: run one, look at it, let runners join", groupMesh,
+		a.hubRunCommand(), a.hubTicketCommand(), a.hubStatusCommand(), a.hubSetCommand(), a.hubAuditCommand())
+}
+
+func (a *app) hubTicketCommand() *cobra.Command {
+	var ttl time.Duration
+	var b api.TicketRequest
+	var labels []string
+	c := &cobra.Command{
+		Use: "ticket", Short: "Make a join ticket for runners", Args: cobra.NoArgs,
+		Long: `Make a ticket with which runners enrol. It is shown once. On a terminal the whole command
+to paste is printed, elsewhere the ticket alone.`,
+		Example: "  tugline hub ticket --ttl 1h --uses 5 --label site=berlin\n  tugline hub ticket | ssh studio 'xargs tugline runner run --ticket'",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if b.Labels, err = pairs("label", labels); err != nil {
+				return err
+			}
+			if ttl < time.Minute || ttl > 24*time.Hour {
+				return usage("--ttl %s is not from 1m to 24h", ttl)
+			}
+			if b.Uses < 1 {
+				return usage("--uses %d is not 1 or more", b.Uses)
+			}
+			b.TTL = ttl.String()
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.close()
+			raw, _, err := c.call(cmd.Context(), request{method: http.MethodPost, path: "/v1/tickets", body: b, once: true, patience: actPatience})
+			if err != nil {
+				return err
+			}
+			var t api.Ticket
+			if err := decode(raw, &t); err != nil {
+				return err
+			}
+			if a.json {
+				return a.printRaw(raw)
+			}
+			if !a.ttyOut {
+				_, err := fmt.Fprintln(a.out, t.Ticket)
+				return err
+			}
+			fmt.Fprintf(a.out, "On the machine that is to join, within %s%s:\n\n%s\n", span(time.Until(t.ExpiresAt).Round(time.Minute)), times(t.Uses), t.Command)
+			return nil
+		},
+	}
+	c.Flags().DurationVar(&ttl, "ttl", 15*time.Minute, "how long it holds, at most 24h")
+	c.Flags().IntVar(&b.Uses, "uses", 1, "how many runners may use it")
+	c.Flags().StringArrayVar(&labels, "label", nil, "label k=v of the runners (repeatable)")
+	c.Flags().StringVar(&b.For, "for", "", "a runner that is to enrol anew under its id")
+	c.RegisterFlagCompletionFunc("for", a.completeRunners)
+	return a.jsonFlag(c)
+}
+
+func times(n int) string {
+	if n == 1 {
+		return ", once"
+	}
+	return fmt.Sprintf(", at most %d times", n)
+}
+
+func (a *app) hubStatusCommand() *cobra.Command {
+	return a.jsonFlag(&cobra.Command{
+		Use: "status", Short: "The hub at a glance", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.close()
+			var s api.Status
+			raw, err := c.read(cmd.Context(), "/v1/status", nil, &s)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printRaw(raw)
+			}
+			a.describeHub(c.spot.Hub, &s, time.Now())
+			return nil
+		},
+	})
+}
+
+func (a *app) describeHub(at string, s *api.Status, now time.Time) {
+	fmt.Fprintf(a.out, "hub %s\n", at)
+	show := func(name, format string, args ...any) {
+		fmt.Fprintf(a.out, "  %-12s %s\n", name, line(fmt.Sprintf(format, args...)))
+	}
+	show("version", "%s, up %s", s.Version, span(now.Sub(s.StartedAt)))
+	show("cluster", "%s, epoch %d", s.Cluster, s.Epoch)
+	show("node", "%s, leader %s, term %d, index %d", s.Node, first(s.Leader, "none"), s.Term, s.Index)
+	show("runners", "%d connected of %d", s.Online, s.Runners)
+	jobs := ""
+	for _, st := range fleet.States {
+		if n := s.Jobs[string(st)]; n > 0 {
+			jobs += fmt.Sprintf(", %d %s", n, words(st))
+		}
+	}
+	show("jobs", "%s", first(cutFirst(jobs), "none"))
+	show("disk", "log %s, output %s, files %s; %s free", size(s.Disk.LogBytes), size(s.Disk.SpoolBytes), size(s.Disk.BlobBytes), size(s.Disk.FreeBytes))
+	show("kept", "jobs %s, at most %s; output %s, at most %s; audit %s", s.Retention.Jobs, count(int64(s.Retention.MaxJobs)), s.Retention.Output, size(s.Retention.OutputBytes), s.Retention.Audit)
+	for _, k := range slices.Sorted(maps.Keys(s.Settings)) {
+		show("setting", "%s = %s", k, s.Settings[k])
+	}
+}
+
+// cutFirst takes the comma off the head of a list.
+func cutFirst(s string) string {
+	if len(s) < 2 {
+		return ""
+	}
+	return s[2:]
+}
+
+func (a *app) hubSetCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "set NAME VALUE", Short: "Change a setting of the hub", Args: exactly("NAME", "VALUE"),
+		Long: `Change a setting of the hub; an empty value removes it.
+
+  default_harness   the agent that a run without --harness gets`,
+		Example:           `  tugline hub set default_harness codex`,
+		ValidArgsFunction: cobra.FixedCompletions([]cobra.Completion{"default_harness"}, cobra.ShellCompDirectiveNoFileComp),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.close()
+			body := struct {
+				Value string `json:"value"`
+			}{args[1]}
+			if _, _, err := c.call(cmd.Context(), request{method: http.MethodPut, path: "/v1/settings/" + url.PathEscape(args[0]), body: body, patience: actPatience}); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.out, "%s is now %s\n", args[0], first(args[1], "not set"))
+			return nil
+		},
+	}
+}
+
+func (a *app) hubAuditCommand() *cobra.Command {
+	var limit int
+	var before uint64
+	c := &cobra.Command{
+		Use: "audit", Short: "Who did what, newest first", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 1 || limit > 500 {
+				return usage("--limit %d is not from 1 to 500; --before shows further pages", limit)
+			}
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.close()
+			q := url.Values{"limit": {strconv.Itoa(limit)}}
+			if before > 0 {
+				q.Set("before", strconv.FormatUint(before, 10))
+			}
+			var rs api.AuditRecords
+			raw, err := c.read(cmd.Context(), "/v1/audit", q, &rs)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printRaw(raw)
+			}
+			t := table{head: []string{"INDEX", "TIME", "ACTOR", "COMMAND", "SUBJECT", "DETAIL"}}
+			for _, r := range rs.Records {
+				t.add(strconv.FormatUint(r.Index, 10), r.At.Local().Format("2006-01-02 15:04:05"), r.Actor, r.Command, r.Subject, r.Detail)
+			}
+			return t.print(a.out)
+		},
+	}
+	c.Flags().IntVar(&limit, "limit", 100, "at most so many, up to 500")
+	c.Flags().Uint64Var(&before, "before", 0, "only records before this index")
+	return a.jsonFlag(c)
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"tugline.dev/tugline/hub"
+)
+
+func (a *app) hubRunCommand() *cobra.Command {
+	var cfg hub.Config
+	var proxies []string
+	var level string
+	c := &cobra.Command{
+		Use: "run", Short: "Run a hub on this machine", Args: cobra.NoArgs,
+		Long: `Run a hub on this machine. With --bootstrap, the first time, it makes a new cluster of one
+node, writes the operator token into the data directory, and prints how runners join. A
+loopback address is served plainly; any other gets TLS: with your certificate, or with one
+of the cluster's own CA (ca.pem in the data directory), which tickets pin.
+
+Exit code 78 means that a newer version wrote its data and must run it.`,
+		Example: `  tugline hub run --data-dir /var/lib/tugline --listen 0.0.0.0:7420 --bootstrap
+  tugline hub run --data-dir /var/lib/tugline --listen 127.0.0.1:7420 --plain-http \
+      --public-url https://hub.example.com --trusted-proxy 127.0.0.1/32`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cfg.Dir == "" || cfg.Listen == "" {
+				return usage("`tugline hub run` needs --data-dir and --listen, such as --data-dir /var/lib/tugline --listen 127.0.0.1:7420")
+			}
+			for _, p := range proxies {
+				n, err := prefix(p)
+				if err != nil {
+					return usage("--trusted-proxy %q is no address range such as 10.0.0.0/8", p)
+				}
+				cfg.TrustedProxies = append(cfg.TrustedProxies, n)
+			}
+			if fresh, err := emptyDir(cfg.Dir); err != nil {
+				return fail(exitUsage, "cannot look into %s: %v", cfg.Dir, err)
+			} else if fresh && !cfg.Bootstrap {
+				return usage("there is no hub in %s; add --bootstrap to make a new cluster there, or name the directory of one", cfg.Dir)
+			}
+			file, err := openLog(filepath.Join(cfg.Dir, "logs", "hub.log"))
+			if err != nil {
+				return fail(exitFailed, "cannot write the hub's log: %v", err)
+			}
+			defer file.Close()
+			if cfg.Logger, err = logger(level, io.MultiWriter(a.err, file)); err != nil {
+				return err
+			}
+			return a.runHub(cmd.Context(), cfg)
+		},
+	}
+	f := c.Flags()
+	f.SortFlags = false
+	f.StringVar(&cfg.Dir, "data-dir", "", "data directory (required)")
+	f.StringVar(&cfg.Listen, "listen", "", "HOST:PORT for people and runners (required)")
+	f.BoolVar(&cfg.Bootstrap, "bootstrap", false, "make a new cluster of one node if the directory holds none")
+	f.StringVar(&cfg.TLSCert, "tls-cert", "", "certificate, PEM")
+	f.StringVar(&cfg.TLSKey, "tls-key", "", "its key, PEM")
+	f.BoolVar(&cfg.PlainHTTP, "plain-http", false, "no TLS: on loopback, or behind a proxy that ends it")
+	f.StringVar(&cfg.PublicURL, "public-url", "", "where people and runners reach it, when not at --listen")
+	f.StringArrayVar(&proxies, "trusted-proxy", nil, "address range of a proxy whose X-Forwarded-For counts (repeatable)")
+	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	return c
+}
+
+func prefix(s string) (netip.Prefix, error) {
+	if addr, err := netip.ParseAddr(s); err == nil {
+		return addr.Prefix(addr.BitLen())
+	}
+	return netip.ParsePrefix(s)
+}
+
+// emptyDir says whether no hub has lived in a directory; its logs do not count.
+func emptyDir(dir string) (bool, error) {
+	es, err := os.ReadDir(dir)
+	if os.IsNotExist(err) {
+		return true, nil
+	}
+	for _, e := range es {
+		if e.Name() != "logs" && e.Name() != "hub.lock" {
+			return false, err
+		}
+	}
+	return true, err
+}
+
+// runHub runs a node until it is told to stop.
+func (a *app) runHub(ctx context.Context, cfg hub.Config) error {
+	fresh, err := emptyDir(cfg.Dir)
+	if err != nil {
+		return hubFailed(err)
+	}
+	cfg.Version = thisBuild().Version
+	h, err := hub.New(cfg)
+	if err != nil {
+		if fresh {
+			return &failure{code: exitUsage, text: err.Error(), cause: nil}
+		}
+		return hubFailed(err)
+	}
+	ctx, stop := a.untilStopped(ctx)
+	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	end := make(chan error, 1)
+	go func() { end <- h.Run(ctx) }()
+	select {
+	case err = <-end:
+		cancel()
+		return hubFailed(err)
+	case <-h.Ready():
+	}
+	if err := a.welcome(ctx, h, cfg, fresh); err != nil {
+		a.say("%s", sentence(err))
+	}
+	err = <-end
+	cancel()
+	return hubFailed(err)
+}
+
+// welcome tells how to use the hub.
+func (a *app) welcome(ctx context.Context, h *hub.Hub, cfg hub.Config, fresh bool) error {
+	ownCA := strings.HasPrefix(h.URL(), "https:") && cfg.TLSCert == "" && !cfg.PlainHTTP
+	if ownCA {
+		if err := writeCA(cfg.Dir); err != nil {
+			return fmt.Errorf("write the hub's CA certificate: %w", err)
+		}
+	}
+	fmt.Fprintf(a.out, "hub ready at %s\n", h.URL())
+	if !fresh {
+		return nil
+	}
+	fmt.Fprintf(a.out, "\nUse it from here:\n  export TUGLINE_HUB=%s\n  export TUGLINE_TOKEN=$(cat %s)\n", h.URL(), quoted(h.TokenFile()))
+	if ownCA {
+		fmt.Fprintf(a.out, "  export TUGLINE_CA_FILE=%s\n", quoted(filepath.Join(cfg.Dir, caName)))
+	}
+	const ttl = 15 * time.Minute
+	_, command, err := h.Ticket(ctx, ttl, nil)
+	if err != nil {
+		return fmt.Errorf("the hub runs, but no join ticket could be made: %w; `tugline hub ticket` makes one", err)
+	}
+	fmt.Fprintf(a.out, "\nOn a machine that is to join as a runner, within %s, once:\n  %s\n", span(ttl), command)
+	return nil
+}
+
+// quoted writes a path as a shell reads it.
+func quoted(s string) string {
+	plain := strings.IndexFunc(s, func(r rune) bool {
+		return !(r == '/' || r == '.' || r == '-' || r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z')
+	}) < 0
+	if plain {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"go.yaml.in/yaml/v3"
+
+	"tugline.dev/tugline/consensus"
+	"tugline.dev/tugline/hub"
+	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/runner"
+	"tugline.dev/tugline/runner/journal"
+)
+
+// caName is the file in a hub's data directory with the certificate that people
+// need who speak to it.
+const caName = "ca.pem"
+
+// runnerDir is where `tugline runner run` keeps its data unless told otherwise.
+func (a *app) runnerDir() string {
+	return filepath.Join(a.home("XDG_DATA_HOME", ".local/share"), "runner")
+}
+
+// hubFailed gives a hub's end the exit code that a service manager acts on.
+func hubFailed(err error) error {
+	var fatal *consensus.FatalError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, hub.ErrNoCluster):
+		return &failure{code: exitUsage, text: err.Error(), cause: nil}
+	case errors.Is(err, state.ErrUnknownEntry):
+		return &failure{code: exitStandDown, text: "the hub stops: " + err.Error() + "; install the newer version, the data is untouched", cause: err}
+	case errors.As(err, &fatal):
+		return &failure{code: exitFailed, text: "the hub stops, for its disk cannot be trusted with more: " + err.Error() + "; mend the disk, then start it again", cause: err}
+	}
+	return &failure{code: exitFailed, text: "the hub stops: " + err.Error(), cause: err}
+}
+
+// runnerFailed does the same for a runner.
+func runnerFailed(err error) error {
+	var away *runner.StandDown
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &away):
+		return &failure{code: exitStandDown, text: err.Error() + "; it does not come back by itself: `tugline runner list` shows why", cause: err}
+	case errors.Is(err, journal.ErrLocked):
+		return &failure{code: exitFailed, text: "another runner runs on this data directory: stop it first, or give this one another --data-dir", cause: err}
+	}
+	return &failure{code: exitCode(err), text: "the runner stops: " + err.Error(), cause: err}
+}
+
+// writeCA puts the certificate of the hub's own CA, and nothing secret, where
+// people find it.
+func writeCA(dir string) error {
+	b, err := os.ReadFile(filepath.Join(dir, "secrets", "ca.pem"))
+	if err != nil {
+		return err
+	}
+	for block, rest := pem.Decode(b); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type == "CERTIFICATE" {
+			return replaceFile(filepath.Join(dir, caName), pem.EncodeToMemory(block), 0o644)
+		}
+	}
+	return errors.New("the hub's CA file holds no certificate")
+}
+
+// untilStopped gives a context that ends at the first signal to stop. At a second
+// one the process ends as signals end one.
+func (a *app) untilStopped(ctx context.Context) (context.Context, func()) {
+	signals, off := a.interrupts()
+	ctx, cancel := context.WithCancelCause(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case s := <-signals:
+				if s == syscall.SIGHUP && !a.ttyErr {
+					continue // a service is told to look again; a terminal that goes away means to stop
+				}
+				off()
+				signal.Reset(os.Interrupt, syscall.SIGTERM)
+				cancel(signalled{s})
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return ctx, func() {
+		cancel(nil)
+		off()
+		wg.Wait()
+	}
+}
+
+// logger writes a node's own log: to a terminal or a service manager, and to a
+// file that is kept from growing.
+func logger(level string, w io.Writer) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, usage("--log-level %q is none of debug, info, warn, error", level)
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l})), nil
+}
+
+// yamlOf writes a runner's rules as their file has them.
+func yamlOf(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	err := errors.Join(e.Encode(v), e.Close())
+	return b.Bytes(), err
+}
+
+// ownerShown gives a runner's rules under the names of their file.
+func ownerShown(o runner.Owner) any {
+	var m map[string]any
+	b, err := yamlOf(o)
+	if err == nil {
+		err = yaml.Unmarshal(b, &m)
+	}
+	if err != nil {
+		return json.RawMessage("null")
+	}
+	return m
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"io"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"tugline.dev/tugline/runner"
+)
+
+func (a *app) runnerRunCommand() *cobra.Command {
+	var cfg runner.Config
+	var labels []string
+	var level string
+	c := &cobra.Command{
+		Use: "run", Short: "Run a runner on this machine", Args: cobra.NoArgs,
+		Long: `Run a runner on this machine. The first time it enrols with a ticket that a hub made;
+later it needs none. What jobs may do here is up to runner.yaml in the data directory: see
+` + "`tugline runner config example`" + `. When it stops, its jobs go on and it finds them again.
+
+Exit code 78 means that the hub sent it away and that it must not come back by itself.`,
+		Example: "  tugline runner run --ticket tug1_…\n  tugline runner run --slots 4 --label disk=fast",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if cfg.Labels, err = pairs("label", labels); err != nil {
+				return err
+			}
+			if cmd.Flags().Changed("slots") && (cfg.Slots < 1 || cfg.Slots > 64) {
+				return usage("--slots %d is not from 1 to 64", cfg.Slots)
+			}
+			if cfg.Dir == "" {
+				cfg.Dir = a.runnerDir()
+			}
+			if cfg.Ticket == "" {
+				cfg.Ticket = a.env("TUGLINE_TICKET")
+			}
+			file, err := openLog(filepath.Join(cfg.Dir, "logs", "runner.log"))
+			if err != nil {
+				return fail(exitFailed, "cannot write the runner's log: %v", err)
+			}
+			defer file.Close()
+			if cfg.Logger, err = logger(level, io.MultiWriter(a.err, file)); err != nil {
+				return err
+			}
+			cfg.Version = thisBuild().Version
+			r, err := runner.New(cfg)
+			if err != nil {
+				return &failure{code: exitUsage, text: err.Error()}
+			}
+			ctx, stop := a.untilStopped(cmd.Context())
+			defer stop()
+			return runnerFailed(r.Run(ctx))
+		},
+	}
+	f := c.Flags()
+	f.SortFlags = false
+	f.StringVar(&cfg.Dir, "data-dir", "", "data directory (default ~/.local/share/tugline/runner)")
+	f.StringVar(&cfg.Ticket, "ticket", "", "join ticket, for the first time (TUGLINE_TICKET)")
+	f.StringVar(&cfg.Name, "name", "", "its name in the mesh (default the machine's)")
+	f.IntVar(&cfg.Slots, "slots", 0, "jobs at a time (default as runner.yaml says, else 1)")
+	f.StringArrayVar(&labels, "label", nil, "label k=v that jobs may require (repeatable)")
+	f.StringVar(&cfg.Transport, "transport", "", "how to reach the hub: ws, http or auto (default as runner.yaml says)")
+	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	return c
+}

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"tugline.dev/tugline/shared/api"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// summary shows what came of a job, and what can be done next.
+func (a *app) summary(w io.Writer, colour bool, j *api.Job) {
+	fmt.Fprintf(w, "\njob %s %s%s\n", j.ID, statePaint(j.State).on(colour, words(j.State)), bracketed(j))
+	for _, f := range facts(j) {
+		if f.long || f.value == "" {
+			continue
+		}
+		fmt.Fprintf(w, "  %-12s %s\n", f.name, f.value)
+	}
+	next := nextCommands(j)
+	if len(next) == 0 {
+		return
+	}
+	wide := 0
+	for _, n := range next {
+		wide = max(wide, len(n[0]))
+	}
+	fmt.Fprintln(w, "next:")
+	for _, n := range next {
+		fmt.Fprintf(w, "  %-*s  %s\n", wide, n[0], dim.on(colour, n[1]))
+	}
+}
+
+func words(s fleet.State) string { return strings.ReplaceAll(string(s), "_", " ") }
+
+func statePaint(s fleet.State) paint {
+	switch s {
+	case fleet.Succeeded:
+		return green
+	case fleet.Failed, fleet.Lost:
+		return red
+	case fleet.NeedsReview, fleet.Blocked, fleet.Cancelled:
+		return yellow
+	}
+	return bold
+}
+
+// bracketed tells by whom, where and how long.
+func bracketed(j *api.Job) string {
+	var p []string
+	if j.Kind == fleet.KindAgent {
+		p = append(p, strings.TrimSpace(j.Harness+" "+first(j.ReportedModel, j.Model)))
+	}
+	if j.Runner != "" {
+		p = append(p, "on "+j.Runner)
+	}
+	if j.StartedAt != nil && j.FinishedAt != nil {
+		p = append(p, "in "+span(j.FinishedAt.Sub(*j.StartedAt)))
+	}
+	if len(p) == 0 {
+		return ""
+	}
+	return " (" + line(strings.Join(p, ", ")) + ")"
+}
+
+// fact is one line about a job; a long one is for `job get` only.
+type fact struct {
+	name, value string
+	long        bool
+}
+
+func facts(j *api.Job) []fact {
+	fs := []fact{
+		{name: "why", value: whyLine(j)},
+		{name: "verdict", value: verdictLine(j)},
+		{name: "exit", value: exitLine(j)},
+		{name: "failure", value: failureLine(j)},
+		{name: "kind", value: kindLine(j), long: true},
+		{name: "asked by", value: askedBy(j), long: true},
+		{name: "permissions", value: string(j.Permissions), long: true},
+		{name: "repository", value: line(j.Repo), long: true},
+		{name: "base", value: j.BaseCommit, long: true},
+		{name: "head", value: j.HeadCommit, long: true},
+	}
+	if e := j.Evidence; e != nil {
+		for i, c := range e.Commits {
+			name := ""
+			if i == 0 {
+				name = "commits"
+			}
+			if i == 5 && len(e.Commits) > 6 {
+				fs = append(fs, fact{name: "", value: fmt.Sprintf("… and %d more", max(e.CommitCount, len(e.Commits))-i)})
+				break
+			}
+			fs = append(fs, fact{name: name, value: short(c.SHA) + " " + cut(line(c.Subject), 90)})
+		}
+		if e.Stat != (fleet.DiffStat{}) {
+			fs = append(fs, fact{name: "changes", value: fmt.Sprintf("%s, +%s -%s", plural(e.Stat.Files, "file", "files"), count(int64(e.Stat.Insertions)), count(int64(e.Stat.Deletions)))})
+		}
+		if e.CommitCount > 0 {
+			fs = append(fs, fact{name: "branch", value: line(j.Branch)})
+		}
+		fs = append(fs, fact{name: "closure", value: line(e.Closure)}, fact{name: "rescued", value: line(e.RescueRef)})
+		for _, n := range e.Notes {
+			fs = append(fs, fact{name: "note", value: cut(line(n), 200)})
+		}
+	}
+	if j.Usage != (api.Usage{}) {
+		fs = append(fs, fact{name: "tokens", value: count(j.Usage.Input) + " in, " + count(j.Usage.Output) + " out"})
+	}
+	for _, p := range pushes(j) {
+		fs = append(fs, fact{name: "pushed", value: fmt.Sprintf("%s to %s: %s", short(p.SHA), line(p.Ref), line(first(p.Result, "permitted, not reported yet")))})
+	}
+	for _, n := range j.Notes {
+		fs = append(fs, fact{name: "note", value: cut(line(n), 200)})
+	}
+	if j.FollowUps > 0 {
+		fs = append(fs, fact{name: "follow-ups", value: strings.TrimSuffix(fmt.Sprintf("%d queued, %s", j.FollowUps, line(j.Paused)), ", ")})
+	}
+	fs = append(fs,
+		fact{name: "session", value: line(j.SessionID), long: true},
+		fact{name: "attempt", value: attemptLine(j), long: true},
+		fact{name: "output", value: logLine(j), long: true},
+	)
+	return fs
+}
+
+func whyLine(j *api.Job) string {
+	switch j.State {
+	case fleet.Succeeded, fleet.Failed, fleet.NeedsReview:
+		if j.Verdict != nil {
+			return ""
+		}
+	}
+	return line(first(j.Why, j.Reason.Detail))
+}
+
+func verdictLine(j *api.Job) string {
+	if j.Verdict == nil {
+		return ""
+	}
+	text := string(j.Verdict.Decision)
+	if len(j.Verdict.Reasons) > 0 {
+		text += ": " + strings.Join(j.Verdict.Reasons, "; ")
+	}
+	if by := j.Verdict.By; by != "" && by != "gate" {
+		text += " (by " + by + ")"
+	}
+	return line(text)
+}
+
+func exitLine(j *api.Job) string {
+	switch {
+	case j.Exit == nil:
+		return ""
+	case j.Exit.Signal != "":
+		return line("signal " + j.Exit.Signal + " " + notExited(j.Exit.Reason) + j.Exit.Detail)
+	}
+	return line(fmt.Sprint(j.Exit.Code, " ", notExited(j.Exit.Reason), j.Exit.Detail))
+}
+
+func notExited(reason string) string {
+	if reason == "" || reason == "exited" {
+		return ""
+	}
+	return strings.ReplaceAll(reason, "_", " ") + " "
+}
+
+func failureLine(j *api.Job) string {
+	switch j.FailureClass {
+	case "", fleet.ClassOK, fleet.ClassTaskFailed, fleet.ClassCancelled:
+		return ""
+	}
+	text := strings.ReplaceAll(string(j.FailureClass), "_", " ")
+	if j.ResetAt != nil {
+		text += ", until " + j.ResetAt.Local().Format("2006-01-02 15:04")
+	}
+	return text
+}
+
+func kindLine(j *api.Job) string {
+	if j.Kind == fleet.KindExec {
+		return cut(line("exec "+strings.Join(j.Spec.Argv, " ")), 100)
+	}
+	text := string(j.Kind) + " " + j.Harness
+	if m := first(j.ReportedModel, j.Model); m != "" {
+		text += ", model " + m
+		if j.Model != "" && j.ReportedModel != "" && j.Model != j.ReportedModel {
+			text += " (asked for " + j.Model + ")"
+		}
+	}
+	return line(text)
+}
+
+func askedBy(j *api.Job) string {
+	text := j.Actor
+	if j.Spec.Origin.Kind == "automation" {
+		text += ", automation " + j.Spec.Origin.Name
+	}
+	return line(text + ", " + j.CreatedAt.Local().Format("2006-01-02 15:04:05"))
+}
+
+func attemptLine(j *api.Job) string {
+	if j.Attempt == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of turn %d on %s, fence %s", j.Attempt, j.Turn, line(j.Runner), j.Fence)
+}
+
+func logLine(j *api.Job) string {
+	if j.Attempt == 0 {
+		return ""
+	}
+	text := size(j.Log.Bytes)
+	if j.Log.Durable < j.Log.Bytes {
+		text += ", of which the hub has " + size(j.Log.Durable)
+	}
+	if j.Log.Dropped > 0 {
+		text += ", " + size(j.Log.Dropped) + " dropped"
+	}
+	if !j.Log.Sealed {
+		text += ", not complete yet"
+	}
+	return text
+}
+
+func pushes(j *api.Job) []fleet.Push {
+	if n := len(j.Turns); n > 0 {
+		if as := j.Turns[n-1].Attempts; len(as) > 0 {
+			return as[len(as)-1].Pushes
+		}
+	}
+	return nil
+}
+
+func short(sha string) string { return sha[:min(len(sha), 10)] }
+
+// nextCommands are what makes sense now.
+func nextCommands(j *api.Job) (out [][2]string) {
+	id := string(j.ID)
+	add := func(cmd, what string) { out = append(out, [2]string{"tugline job " + cmd, what}) }
+	if e := j.Evidence; e != nil && e.CommitCount > 0 {
+		add("diff "+id, "see the changes")
+		add("pull "+id, "fetch the branch into your repository")
+	}
+	switch j.State {
+	case fleet.NeedsReview:
+		add("accept "+id, "settle it as succeeded")
+		add("reject "+id, "settle it as failed")
+	case fleet.Blocked, fleet.Lost:
+		add("retry "+id, "queue it again")
+	case fleet.Failed:
+		add("logs "+id, "read its output again")
+		add("retry "+id, "queue it again")
+	case fleet.Queued:
+		add("explain "+id, "see why it waits, runner by runner")
+	case fleet.Assigned, fleet.Preparing, fleet.Running, fleet.Verifying:
+		add("logs -f "+id, "follow it")
+		add("cancel "+id, "cancel it")
+	}
+	if j.Kind == fleet.KindAgent && j.SessionID != "" && j.State.Ended() {
+		add("follow-up "+id+` "…"`, "go on from here in the same session")
+	}
+	return out
+}
+
+// since gives the time that a job has taken or takes.
+func since(now time.Time, j *api.Job) string {
+	if j.StartedAt == nil {
+		return "-"
+	}
+	end := now
+	if j.FinishedAt != nil {
+		end = *j.FinishedAt
+	}
+	return span(end.Sub(*j.StartedAt))
+}
