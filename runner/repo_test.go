@@ -1,0 +1,246 @@
+package runner
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/runner/process"
+	"tugline.dev/tugline/shared/fleet"
+	"tugline.dev/tugline/shared/wire"
+)
+
+// git runs git in a directory.
+func git(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	res, err := process.Run(context.Background(), process.Cmd{Argv: append([]string{"git"}, args...), Dir: dir, Env: append(os.Environ(),
+		"GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@x", "GIT_COMMITTER_NAME=A", "GIT_COMMITTER_EMAIL=a@x")})
+	if err != nil {
+		t.Fatalf("git %v: %v", args, err)
+	}
+	return strings.TrimSpace(string(res.Stdout))
+}
+
+// repository makes a bare one with one commit.
+func repository(t *testing.T) (bare, base string) {
+	t.Helper()
+	work := t.TempDir()
+	bare = filepath.Join(t.TempDir(), "r.git")
+	git(t, work, "init", "-q", "-b", "main")
+	if err := os.WriteFile(filepath.Join(work, "README"), []byte("hello\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	git(t, work, "add", ".")
+	git(t, work, "commit", "-q", "-m", "first")
+	git(t, work, "clone", "-q", "--bare", work, bare)
+	return bare, git(t, work, "rev-parse", "HEAD")
+}
+
+func allowFile(t *testing.T, more string) func(*Config) {
+	dir := t.TempDir()
+	if err := os.WriteFile(OwnerFile(dir), []byte("allow_file: true\ngit: {name: R, email: r@x}\n"+more), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return func(c *Config) { c.Dir = dir }
+}
+
+func (h *testHub) blob(d fleet.Digest) []byte {
+	h.t.Helper()
+	f, _, err := h.blobs.Open(d)
+	if err != nil {
+		h.t.Fatalf("blob %s: %v", d, err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(f)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return b
+}
+
+// A job in a repository: worktree, commit of what was left, evidence, blobs, push
+// under a permit, and a follow-up that goes on in the same worktree.
+func TestRepositoryJobWithPushAndFollowUp(t *testing.T) {
+	h := newHub(t)
+	r := h.newRunner(allowFile(t, ""))
+	bare, base := repository(t)
+	j := h.submit(fleet.Spec{Argv: []string{"/bin/sh", "-c", "echo $TUGLINE_BRANCH; pwd; echo more >> README; cat count 2>/dev/null; echo x >> count"},
+		Repo: &fleet.Repo{URL: bare}, Push: "result"})
+	f := h.assign(j, r.id)
+	h.ends(j, fleet.Succeeded)
+	h.sealed(j, f)
+	a := h.attempt(j, f)
+	e := a.Evidence
+	if e == nil || e.Base != base || e.Tip == "" || e.Tip == base || !e.Descends || e.CommitCount != 1 || e.RunnerCommit != e.Tip || e.Stat.Files != 2 {
+		t.Fatalf("evidence %+v", e)
+	}
+	if a.BaseCommit != base {
+		t.Errorf("base told at the accept %q, want %s", a.BaseCommit, base)
+	}
+	eventually(t, "the bundle to arrive", func() bool { _, err := h.blobs.Stat(e.Bundle); return err == nil })
+	eventually(t, "the patch to arrive", func() bool { _, err := h.blobs.Stat(e.Patch); return err == nil })
+	if b := h.blob(e.Bundle); !strings.HasPrefix(string(b), "# v2 git bundle\n-"+base) {
+		t.Errorf("the bundle begins %.80q", b)
+	}
+	if p := string(h.blob(e.Patch)); !strings.Contains(p, "+more") {
+		t.Errorf("patch %q", p)
+	}
+	eventually(t, "the push", func() bool { p := h.attempt(j, f).Pushes; return len(p) == 1 && p[0].Result == "pushed" })
+	if got := git(t, bare, "rev-parse", "result"); got != e.Tip {
+		t.Errorf("the remote branch is at %s, want %s", got, e.Tip)
+	}
+	r.forgets(f)
+	first := h.text(j, f, fleet.FrameStdout)
+	if !strings.HasPrefix(first, "tugline/"+string(j)+"\n") {
+		t.Errorf("output %q", first)
+	}
+}
+
+// fakeCodex is a program that speaks like the CLI: it appends its prompt to a file,
+// and tells how many lines that has.
+const fakeCodex = `#!/bin/sh
+case "$1" in
+--version) echo "codex-cli 0.171.0"; exit 0;;
+login) echo "Logged in using an API key - sk-x" >&2; exit 0;;
+esac
+id=0199a213-81c0-7800-8aa1-bbab2a035a53
+resumed=no
+for a in "$@"; do [ "$a" = resume ] && resumed=yes; done
+cat >> prompts; echo >> prompts
+echo '{"type":"thread.started","thread_id":"'$id'"}'
+echo '{"type":"turn.started"}'
+echo '{"type":"item.completed","item":{"id":"item_0","type":"agent_message","text":"resumed '$resumed', '$(grep -c . prompts)' prompts in '$(pwd)'"}}'
+echo '{"type":"turn.completed","usage":{"input_tokens":100,"cached_input_tokens":0,"output_tokens":10}}'
+`
+
+// A follow-up resumes the same session in the same worktree, and its usage is its own.
+func TestFollowUpGoesOnInTheSameWorktree(t *testing.T) {
+	h := newHub(t)
+	program := filepath.Join(t.TempDir(), "codex")
+	if err := os.WriteFile(program, []byte(fakeCodex), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CODEX_API_KEY", "sk-0123456789")
+	r := h.newRunner(allowFile(t, "harnesses: {exec: {}, codex: {path: "+program+"}}\n"))
+	eventually(t, "the harness to be found", func() bool { _, ok := r.harness("codex"); return ok })
+	bare, base := repository(t)
+	j := h.submit(fleet.Spec{Kind: fleet.KindAgent, Harness: "codex", Repo: &fleet.Repo{URL: bare}}, func(s *state.SubmitJob) { s.Prompt = h.put([]byte("do this")) })
+	f := h.assign(j, r.id)
+	h.ends(j, fleet.Succeeded)
+	h.sealed(j, f)
+	a := h.attempt(j, f)
+	if a.SessionID == "" || a.Failure != fleet.ClassOK || a.Usage == nil || a.Usage.InputTokens != 100 || a.Evidence.CommitCount != 1 {
+		t.Fatalf("first turn %+v usage %+v evidence %+v", a, a.Usage, a.Evidence)
+	}
+	said := string(h.stream(j, f, wire.StreamEvents))
+	if !strings.Contains(said, "resumed no, 1 prompts in ") {
+		t.Errorf("events %s", said)
+	}
+	h.must(&state.FollowUp{Job: j, Prompt: h.put([]byte("and that"))})
+	g := h.assign(j, r.id)
+	h.ends(j, fleet.Succeeded)
+	h.sealed(j, g)
+	b := h.attempt(j, g)
+	if b.SessionID != a.SessionID || b.Evidence.Base != base || b.Evidence.CommitCount != 2 {
+		t.Errorf("second turn %+v evidence %+v", b, b.Evidence)
+	}
+	want := strings.Replace(said[strings.Index(said, "resumed"):], "no, 1", "yes, 2", 1)
+	if got := string(h.stream(j, g, wire.StreamEvents)); !strings.Contains(got, want[:strings.Index(want, `"`)]) {
+		t.Errorf("events %s, want %s", got, want)
+	}
+}
+
+// A push is refused while the work is not accepted; the work is kept.
+func TestRejectedWorkIsNotPushed(t *testing.T) {
+	h := newHub(t)
+	h.verdict = func(*fleet.Job, *wire.Finished) *fleet.Verdict {
+		return &fleet.Verdict{Decision: fleet.Reject, By: "gate", Reasons: []string{"no"}}
+	}
+	r := h.newRunner(allowFile(t, ""))
+	bare, _ := repository(t)
+	j := h.submit(fleet.Spec{Argv: []string{"/bin/sh", "-c", "echo more >> README"}, Repo: &fleet.Repo{URL: bare}, Push: "result"})
+	f := h.assign(j, r.id)
+	h.ends(j, fleet.Failed)
+	eventually(t, "a permit to be asked for", func() bool { return proposed[*state.GrantPush](h) > 1 })
+	if out := git(t, bare, "branch", "--list", "result"); out != "" {
+		t.Errorf("refused work was pushed: %s", out)
+	}
+	if _, ok := r.journal.Attempt(f); !ok {
+		t.Error("the push is not owed any more")
+	}
+}
+
+// Inputs come as blobs, and a directory without repository is empty for a new job.
+func TestInputsAreFetched(t *testing.T) {
+	h := newHub(t)
+	r := h.newRunner()
+	argv := h.put([]byte(`["/bin/sh","-c","ls -A; pwd; echo note > \"$TUGLINE_CLOSURE_FILE\""]`))
+	j := h.submit(fleet.Spec{ArgvBlob: argv})
+	f := h.assign(j, r.id)
+	h.ends(j, fleet.Succeeded)
+	h.sealed(j, f)
+	if got, want := h.text(j, f, fleet.FrameStdout), filepath.Join(r.dir, "scratch", string(j), "work")+"\n"; got != want {
+		t.Errorf("output %q, want %q", got, want)
+	}
+	if e := h.attempt(j, f).Evidence; e == nil || !e.NoRepo || e.Closure != "note" {
+		t.Errorf("evidence %+v", e)
+	}
+
+	j = h.submit(fleet.Spec{ArgvBlob: fleet.Digest(strings.Repeat("ab", 32))})
+	f = h.assign(j, r.id)
+	eventually(t, "the decline", func() bool { return h.attempt(j, f).State == fleet.AttemptDeclined }, func() any { return h.attempt(j, f) })
+	if a := h.attempt(j, f); a.Code != fleet.InputMissing {
+		t.Errorf("declined with %s %q", a.Code, a.Detail)
+	}
+}
+
+// An agent that pushes by itself gets a password only through its attempt's permit.
+func TestAgentAsksForCredentials(t *testing.T) {
+	h := newHub(t)
+	owner := allowFile(t, "push: agent\n")
+	r := h.newRunner(func(c *Config) {
+		owner(c)
+		c.Logger = testLogger("RUNNER_LOG")
+		if err := os.WriteFile(filepath.Join(c.Dir, "git-credentials.yaml"), []byte("git.example: {username: u, password: pw-0123456}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	bare, _ := repository(t)
+	j := h.submit(fleet.Spec{Argv: []string{"/bin/sh", "-c",
+		`printf 'protocol=https\nhost=git.example\npath=x/y.git\n\n' | git credential fill > got; wc -c < got; sed -n 's/^username=//p' got; cat got`},
+		Repo: &fleet.Repo{URL: bare}})
+	f := h.assign(j, r.id)
+	h.ends(j, fleet.Succeeded)
+	h.sealed(j, f)
+	out := h.text(j, f, fleet.FrameStdout)
+	if !strings.Contains(out, "\nu\n") || !strings.Contains(out, "password=**********") || strings.Contains(out, "pw-0123456") {
+		t.Errorf("output %q (stderr %q), want the account with a masked password", out, h.text(j, f, fleet.FrameStderr))
+	}
+	a := h.attempt(j, f)
+	if len(a.Pushes) != 1 || a.Pushes[0].Remote != "https://git.example/x/y.git" {
+		t.Errorf("permits %+v", a.Pushes)
+	}
+	if n := a.Evidence.Notes; len(n) == 0 || !strings.Contains(strings.Join(n, " "), "masked in the patch") {
+		t.Errorf("notes %q", n)
+	}
+}
+
+func TestPlainRequestsCarryAWholeJob(t *testing.T) {
+	h := newHub(t)
+	r := h.newRunner(func(c *Config) { c.Transport = "http" })
+	p, _ := h.srv.PresenceOf(r.id)
+	if p.Transport != "http" {
+		t.Fatalf("transport %q", p.Transport)
+	}
+	j, f := h.run(r.id, "/bin/sh", "-c", "echo hello; sleep 0.1; echo more")
+	h.ends(j, fleet.Succeeded)
+	h.sealed(j, f)
+	if got := h.text(j, f, fleet.FrameStdout); got != "hello\nmore\n" {
+		t.Errorf("output %q", got)
+	}
+	r.forgets(f)
+}
