@@ -29,6 +29,10 @@ type Config struct {
 	// TrustedProxies may set X-Forwarded-For.
 	TrustedProxies []netip.Prefix
 
+	// AcceptClock says that the machine's clock is right although it is far from
+	// the log's: the hub was off for more than a week.
+	AcceptClock bool
+
 	Retention Retention
 	Logger    *slog.Logger // default: discard
 }

@@ -24,7 +24,7 @@ func (l *term) found(ctx context.Context) error {
 		return fmt.Errorf("the log is of cluster %s, this node is of %s: %w", m.Cluster, h.id.Cluster, fleet.ClusterMismatch)
 	}
 	if len(h.entries.View().Tokens()) > 0 {
-		return nil
+		return l.founded()
 	}
 	secret, err := h.bootstrapToken()
 	if err != nil {
@@ -34,7 +34,17 @@ func (l *term) found(ctx context.Context) error {
 	if _, ok := l.propose(ctx, cmd); !ok {
 		return fmt.Errorf("record the operator token: %w", fleet.Unavailable)
 	}
-	return nil
+	return l.founded()
+}
+
+// founded remembers beside the log that there is one.
+func (l *term) founded() error {
+	if l.hub.id.Founded {
+		return nil
+	}
+	id := l.hub.id
+	id.Founded = true
+	return id.save(l.hub.cfg.Dir)
 }
 
 // bootstrapToken writes the operator token before its hash is recorded, so that a

@@ -53,24 +53,29 @@ type Hub struct {
 	sessions *session.Server
 	web      *web.Server
 	listener net.Listener
+	cert     certificate // nil: plain
 	url      string
 	started  time.Time
+	wall     func() time.Time
 
 	leading atomic.Bool
 	pokes   chan struct{}
 	once    sync.Once
 	ready   chan struct{}
+	closing sync.Once
 }
 
 // New opens a node's data and its listener. It serves nothing until Run. An error
 // leaves nothing open.
-func New(cfg Config) (*Hub, error) {
+func New(cfg Config) (*Hub, error) { return newHub(cfg, time.Now) }
+
+func newHub(cfg Config, wall func() time.Time) (*Hub, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	h := &Hub{cfg: cfg, log: cfg.Logger, pokes: make(chan struct{}, 1), ready: make(chan struct{}), started: time.Now()}
+	h := &Hub{cfg: cfg, log: cfg.Logger, pokes: make(chan struct{}, 1), ready: make(chan struct{}), started: time.Now(), wall: wall}
 	if err := h.open(); err != nil {
-		h.close()
+		h.Close()
 		return nil, err
 	}
 	return h, nil
@@ -86,6 +91,9 @@ func (h *Hub) open() (err error) {
 	fresh := errors.Is(missing, os.ErrNotExist)
 	if h.id, err = loadIdentity(cfg.Dir, cfg.Bootstrap); err != nil {
 		return err
+	}
+	if fresh && h.id.Founded {
+		return fmt.Errorf("the log of this node is gone from %s: put the data directory back from a backup, or begin anew with an empty one", cfg.Dir)
 	}
 	if h.secrets, err = loadSecrets(cfg.Dir, h.id.Cluster, fresh); err != nil {
 		return err
@@ -104,9 +112,14 @@ func (h *Hub) open() (err error) {
 	if err != nil {
 		return err
 	}
-	h.entries = &log{node: h.node, state: m.state}
+	h.entries = &log{node: h.node, state: m.state, wall: h.wall, told: cfg.AcceptClock}
 	if err := h.listen(); err != nil {
 		return err
+	}
+	if !cfg.plain() {
+		if h.cert, err = h.certificates(); err != nil {
+			return err
+		}
 	}
 	if h.sessions, err = h.newSessions(); err != nil {
 		return err
@@ -155,7 +168,7 @@ func (h *Hub) settled() { h.once.Do(func() { close(h.ready) }) }
 // stop and the cause otherwise; an entry of a newer version in the log is
 // state.ErrUnknownEntry.
 func (h *Hub) Run(ctx context.Context) error {
-	defer h.close()
+	defer h.Close()
 	if err := h.writeURL(); err != nil {
 		return err
 	}
@@ -206,45 +219,13 @@ func (h *Hub) Run(ctx context.Context) error {
 
 func (h *Hub) serve(srv *http.Server) error {
 	l := h.listener
-	if !h.cfg.plain() {
-		cert, err := h.certificates()
-		if err != nil {
-			return err
-		}
-		l = tls.NewListener(l, &tls.Config{GetCertificate: cert, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
+	if h.cert != nil {
+		l = tls.NewListener(l, &tls.Config{GetCertificate: h.cert, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
 	}
 	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
-}
-
-// certificates gives the operator's certificate, or one of the cluster's own that
-// is issued anew long before it ends.
-func (h *Hub) certificates() (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
-	if h.cfg.TLSCert != "" {
-		c, err := tls.LoadX509KeyPair(h.cfg.TLSCert, h.cfg.TLSKey)
-		if err != nil {
-			return nil, fmt.Errorf("load the certificate %s: %w", h.cfg.TLSCert, err)
-		}
-		return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &c, nil }, nil
-	}
-	var mu sync.Mutex
-	var leaf tls.Certificate
-	var issued time.Time
-	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if leaf.PrivateKey == nil || time.Since(issued) > 30*day {
-			c, err := h.secrets.leaf(h.cfg.Listen, h.url)
-			if err != nil {
-				return nil, err
-			}
-			leaf, issued = c, time.Now()
-		}
-		c := leaf
-		return &c, nil
-	}, nil
 }
 
 // watch follows the feed: what changed may free a slot, wake the leader, or end a
@@ -310,7 +291,10 @@ func (h *Hub) writeURL() error {
 	return writeFile(filepath.Join(h.cfg.Dir, "hub.url"), []byte(h.url+"\n"), 0o600)
 }
 
-// close releases everything, newest first. It is called once by New or Run.
+// Close releases what New opened, newest first, for a node that is not run; Run
+// does it by itself. It may be called again, but not while Run runs.
+func (h *Hub) Close() { h.closing.Do(h.close) }
+
 func (h *Hub) close() {
 	if h.listener != nil {
 		h.listener.Close()

@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/gofrs/flock"
 	"github.com/oklog/ulid/v2"
-
-	"strings"
 )
 
 // ErrNoCluster says that the data directory holds no node and that none was asked
@@ -22,6 +21,9 @@ type identity struct {
 	Version int    `json:"version"`
 	Cluster string `json:"cluster"`
 	Node    string `json:"node"`
+	// Founded says that the cluster's first entries were recorded: from then on a
+	// missing log is a loss, not a beginning.
+	Founded bool `json:"founded,omitempty"`
 }
 
 // newID gives a prefix and a fresh ULID in lower case.
@@ -64,11 +66,15 @@ func loadIdentity(dir string, bootstrap bool) (identity, error) {
 		return identity{}, fmt.Errorf("%w: %s is empty; add --bootstrap to make a new cluster", ErrNoCluster, dir)
 	}
 	id := identity{Version: 1, Cluster: newID("c-"), Node: newID("n-")}
-	b, err = json.MarshalIndent(id, "", "  ")
+	return id, id.save(dir)
+}
+
+func (id identity) save(dir string) error {
+	b, err := json.MarshalIndent(id, "", "  ")
 	if err != nil {
-		return identity{}, err
+		return err
 	}
-	return id, writeFile(path, append(b, '\n'), 0o600)
+	return writeFile(filepath.Join(dir, "node.json"), append(b, '\n'), 0o600)
 }
 
 // writeFile puts a file in place whole and durable, or not at all.

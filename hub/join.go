@@ -94,7 +94,7 @@ func (h *Hub) serves() error {
 	if !h.leading.Load() {
 		return fmt.Errorf("this node does not lead: %w", fleet.Unavailable)
 	}
-	return nil
+	return h.entries.clock()
 }
 
 // ticket writes a join ticket around a secret, and the command to paste.

@@ -24,29 +24,86 @@ func (h *Hub) lead(ctx context.Context) error {
 	h.leading.Store(true)
 	defer h.leading.Store(false)
 	h.log.Info("leading")
-	l := &term{hub: h, since: time.Now(), firstSeen: map[fleet.Fence]time.Time{}}
-	if err := l.found(ctx); err != nil {
-		return err
+	l := &term{hub: h, since: time.Now(), first: map[fleet.Fence]time.Time{}}
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for err := l.begin(ctx); err != nil; err = l.begin(ctx) {
+		if h.entries.View().Meta().Cluster == "" || !errors.Is(err, fleet.ClockSkew) {
+			return err
+		}
+		h.settled() // it serves what it has, and says why it takes nothing new
+		if !l.doubted {
+			h.log.Error("the clock cannot be believed: nothing is recorded until it is right", "err", err)
+		}
+		l.doubted = true
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-look.C:
+		}
 	}
 	h.settled()
-	look, retain := time.NewTicker(lookEvery), time.NewTicker(retainEvery)
-	defer look.Stop()
-	defer retain.Stop()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	wg.Go(func() { l.housekeeping(ctx) })
 	h.poke()
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-h.pokes:
-			l.place(ctx)
-			l.verify(ctx)
 		case <-look.C:
+			if !l.timely(ctx) {
+				continue
+			}
 			l.overdue(ctx)
 			l.silence(ctx)
+		}
+		if !l.doubted {
 			l.place(ctx)
 			l.verify(ctx)
-		case <-retain.C:
-			l.retain(ctx)
+		}
+	}
+}
+
+// begin is what comes before anything else in a term.
+func (l *term) begin(ctx context.Context) error {
+	if err := l.catchUp(ctx); err != nil {
+		return err
+	}
+	l.doubted = false
+	return l.found(ctx)
+}
+
+// timely says whether the clock can be believed, and has state time follow it.
+func (l *term) timely(ctx context.Context) bool {
+	err := l.catchUp(ctx)
+	if doubt := err != nil; doubt != l.doubted {
+		l.doubted = doubt
+		if doubt {
+			l.hub.log.Error("the clock cannot be believed: nothing is recorded until it is right", "err", err)
+		} else {
+			l.hub.log.Info("the clock is right again")
+		}
+	}
+	return !l.doubted
+}
+
+// housekeeping does what may take its time and concerns nobody who waits.
+func (l *term) housekeeping(ctx context.Context) {
+	tick := time.NewTicker(retainEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if l.hub.entries.clock() == nil {
+				l.retain(ctx, l.hub.wall())
+				l.late(ctx)
+			}
 		}
 	}
 }
@@ -62,9 +119,11 @@ func (h *Hub) poke() {
 
 // term is one time of leading.
 type term struct {
-	hub       *Hub
-	since     time.Time // every runner has a full lease from here
-	firstSeen map[fleet.Fence]time.Time
+	hub      *Hub
+	since    time.Time                 // every runner has a full lease from here
+	first    map[fleet.Fence]time.Time // when an unaccepted assignment was first seen
+	doubted  bool                      // the clock is not believed
+	disposed time.Time                 // when the disks were last looked through
 }
 
 // propose commits a command that the leader decided; a refusal only says that
@@ -120,41 +179,16 @@ func (l *term) overdue(ctx context.Context) {
 	}
 }
 
-// silence ends attempts of runners that do not answer: an unaccepted one goes back
-// to the queue, an accepted one is lost. Time counts from when this node began to
-// lead or heard the runner last, whichever is later.
+// silence ends attempts of runners that do not answer.
 func (l *term) silence(ctx context.Context) {
 	present := l.presence()
-	now := time.Now()
-	for _, o := range collect(l.hub.entries.View()) {
-		a := o.Attempt
-		heard := later(l.since, present[a.Runner].LastBeat)
-		switch a.State {
-		case fleet.AttemptAssigned:
-			shown := later(l.since, l.hub.sessions.Shown(a.Runner, a.Fence))
-			if given := l.assignedAt(a, now); given.After(shown) {
-				shown = given
-			}
-			if now.Sub(shown) > fleet.AcceptDeadline {
-				l.propose(ctx, &state.ReturnAttempt{Job: o.Job.ID, Fence: a.Fence, Detail: "did not show it for " + fleet.AcceptDeadline.String()})
-			}
-		case fleet.AttemptRunning:
-			if now.Sub(heard) > fleet.LostAfter {
-				l.propose(ctx, &state.LoseAttempt{Job: o.Job.ID, Fence: a.Fence, Detail: a.RunnerName + " has been silent for " + fleet.LostAfter.String()})
-			}
-		}
+	for _, cmd := range due(collect(l.hub.entries.View()), lease{
+		since: l.since, now: time.Now(), first: l.first,
+		heard: func(r fleet.RunnerID) time.Time { return present[r].LastBeat },
+		shown: l.hub.sessions.Shown,
+	}) {
+		l.propose(ctx, cmd)
 	}
-}
-
-// assignedAt is when this node first saw the assignment, on its own clock: the
-// time in the record may be another node's.
-func (l *term) assignedAt(a *fleet.Attempt, now time.Time) time.Time {
-	at, ok := l.firstSeen[a.Fence]
-	if !ok {
-		at = now
-		l.firstSeen[a.Fence] = at
-	}
-	return at
 }
 
 func collect(v state.View) []state.Open {

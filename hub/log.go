@@ -45,6 +45,13 @@ func (m machine) Restore(r io.Reader) error {
 type log struct {
 	node  *consensus.Node
 	state *state.Machine
+	wall  func() time.Time // the only clock that entries are stamped with
+	told  bool             // that it is right, however far it is off
+}
+
+// clock says why the node's clock cannot be believed, or nil.
+func (l *log) clock() error {
+	return believe(l.wall(), l.View().Meta().Time, built(), l.told)
 }
 
 // View gives the state as of the last applied entry.
@@ -56,9 +63,14 @@ func (l *log) Propose(ctx context.Context, cmd state.Command) (state.Result, err
 }
 
 // ProposeAs commits a command in the name of an actor. A refusal is a result with
-// a code; an error says that there is no leader or that the outcome is unknown.
+// a code; an error says that there is no leader, that the clock is wrong or that
+// the outcome is unknown.
 func (l *log) ProposeAs(ctx context.Context, h state.Head, cmd state.Command) (state.Result, error) {
-	h.At = time.Now()
+	if err := l.clock(); err != nil {
+		return state.Result{}, err
+	}
+	wall, at := l.wall(), l.View().Meta().Time
+	h.At = stamp(wall, at, step(wall, at, l.told))
 	entry, err := state.Encode(h, cmd)
 	if err != nil {
 		return state.Result{}, err

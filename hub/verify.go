@@ -53,6 +53,21 @@ func (l *term) decide(ctx context.Context, j *fleet.Job, a *fleet.Attempt) {
 	l.propose(ctx, &state.DecideJob{Job: j.ID, Fence: a.Fence, Verdict: v, Evidence: ev})
 }
 
+// late settles jobs that a person was asked about because a bundle had not come,
+// where it has come since. No entry of the log tells that a blob arrived.
+func (l *term) late(ctx context.Context) {
+	var waiting []*fleet.Job
+	l.hub.entries.View().JobsOldest(func(j *fleet.Job) bool {
+		if j.State == fleet.NeedsReview {
+			waiting = append(waiting, j)
+		}
+		return true
+	})
+	for _, j := range waiting {
+		l.hub.rejudge(ctx, j)
+	}
+}
+
 // rejudge settles a job that a person was asked about because evidence was
 // missing, now that some came.
 func (h *Hub) rejudge(ctx context.Context, j *fleet.Job) {
