@@ -112,6 +112,7 @@ func (s *supervisor) attend() int {
 	r := reap(s.started.Child.PID)
 
 	sweeper := newSweeper(s.launch.Marker, s.group, s.lineage)
+	sweeper.reaper = r
 	cause, detail, forced := s.watch(r)
 	close(treeStop)
 	picturing.Wait()

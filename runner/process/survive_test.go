@@ -306,3 +306,34 @@ func TestManyJobsAtOnce(t *testing.T) {
 		t.Errorf("%d zombies", n)
 	}
 }
+
+// Processes that only start their successor and end are caught also when no supervisor is left to inherit them.
+func TestSweepCatchesAMovingTarget(t *testing.T) {
+	storm := filepath.Join(t.TempDir(), "storm")
+	if err := os.WriteFile(storm, []byte("#!/bin/sh\nsetsid $0 &\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for kind, self := range selves(t) {
+		dir := filepath.Join(t.TempDir(), "job")
+		script := storm + "; " + storm + "; echo ready; exec sleep 60"
+		st, err := Spawn(t.Context(), self, dir, launchOf(newMarker(t), "sh", "-c", script))
+		if err != nil {
+			t.Fatal(err)
+		}
+		saw(t, dir, "ready")
+		if err := syscall.Kill(st.Started.Supervisor.PID, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := Wait(t.Context(), dir); err != nil || got.State != Gone {
+			t.Fatalf("%s: wait: got %v %v, want gone", kind, got.State, err)
+		}
+		if killed, err := Sweep(dir); err != nil || killed < 2 {
+			t.Errorf("%s: sweep: got %d %v, want at least 2", kind, killed, err)
+		}
+		for range 20 {
+			if left := survivors(t, st.Started.Marker); len(left) > 0 {
+				t.Fatalf("%s: %v are left", kind, left)
+			}
+		}
+	}
+}

@@ -14,6 +14,10 @@ const (
 	sweepLimit = 10 * time.Second
 	// quickScan is the longest run of a job in which process ids surely don't wrap around.
 	quickScan = 5 * time.Second
+	// enoughLooks that saw nothing count as the end where the kernel gives no proof.
+	enoughLooks = 4
+	// chaseLimit bounds one chase of our own children.
+	chaseLimit = 50 * time.Millisecond
 	// freezeRounds bounds the attempts to stop processes that fork faster than they are found.
 	freezeRounds = 40
 )
@@ -23,6 +27,7 @@ type sweeper struct {
 	marker  string
 	group   *cgroup // nil if there is none
 	lineage *lineage
+	reaper  *reaper      // of the supervisor; nil in a runner
 	spare   map[int]bool // never ended: this process, and the supervisor while it runs the sweep
 	killed  map[Identity]bool
 }
@@ -78,30 +83,71 @@ func (s *sweeper) strangers(ran time.Duration) bool {
 func (s *sweeper) sweep() error {
 	deadline := time.Now().Add(sweepLimit)
 	pause := time.Millisecond
-	for {
+	for unseen := 0; ; {
+		s.chase()
 		s.freeze()
 		s.group.kill()
 		found, err := s.find()
 		if err != nil {
 			return err
 		}
-		if len(found) == 0 {
-			return nil
-		}
 		var refused error
 		for _, id := range found {
-			if err := signalExact(id, syscall.SIGKILL); err == nil {
-				s.killed[id] = true
-			} else if !errors.Is(err, os.ErrProcessDone) {
+			if err := s.end(id, syscall.SIGKILL); err != nil {
 				refused = fmt.Errorf("end process %d: %w", id.PID, err)
 			}
 		}
+		if unseen++; len(found) > 0 {
+			unseen = 0
+		}
+		if s.finished(unseen) {
+			return nil
+		}
 		if time.Now().After(deadline) {
-			return errors.Join(fmt.Errorf("%d processes of the job are still there after %v", len(found), sweepLimit), refused)
+			return errors.Join(fmt.Errorf("processes of the job are still there after %v, %d of them seen", sweepLimit, len(found)), refused)
 		}
 		time.Sleep(pause)
 		pause = min(2*pause, 50*time.Millisecond)
 	}
+}
+
+// finished says that nothing is left after so many looks in a row that saw nothing. One look proves little: it takes
+// longer than a process that only starts its successor lives. Where orphans return to us the kernel gives the proof.
+func (s *sweeper) finished(unseen int) bool {
+	if s.reaper != nil && orphansReturn {
+		return unseen > 0 && s.reaper.childless()
+	}
+	return unseen >= enoughLooks
+}
+
+// chase ends our own children for as long as new ones come: where orphans return to us every process of the job
+// becomes one when its parent ends. No other look is quick enough for a process that starts its successor and ends.
+func (s *sweeper) chase() {
+	if s.reaper == nil || !orphansReturn {
+		return
+	}
+	for deadline := time.Now().Add(chaseLimit); !s.reaper.childless() && time.Now().Before(deadline); {
+		pids, ok := ownChildren()
+		if !ok {
+			return
+		}
+		for _, pid := range pids {
+			if p, err := inspect(pid); err == nil {
+				_ = s.end(p.Identity, syscall.SIGKILL)
+			}
+		}
+	}
+}
+
+// end sends a signal that ends or stops a process and counts it. That it is gone already is no error.
+func (s *sweeper) end(id Identity, sig syscall.Signal) error {
+	err := signalExact(id, sig)
+	if err == nil {
+		s.killed[id] = true
+	} else if errors.Is(err, os.ErrProcessDone) || errors.Is(err, syscall.ESRCH) {
+		return nil
+	}
+	return err
 }
 
 // freeze stops all processes of the job, so that the ones which are ended can't leave new ones behind. It gives
@@ -109,6 +155,7 @@ func (s *sweeper) sweep() error {
 func (s *sweeper) freeze() {
 	stopped := map[Identity]bool{}
 	for range freezeRounds {
+		s.pounce(stopped)
 		found, err := s.find()
 		if err != nil {
 			return
@@ -117,13 +164,31 @@ func (s *sweeper) freeze() {
 		for _, id := range found {
 			if !stopped[id] {
 				stopped[id], fresh = true, true
-				if signalExact(id, syscall.SIGSTOP) == nil {
-					s.killed[id] = true
-				}
+				_ = s.end(id, syscall.SIGSTOP)
 			}
 		}
 		if !fresh {
 			return
+		}
+	}
+}
+
+// pounce stops marked processes the moment it sees them, the youngest first, without waiting for the whole picture.
+func (s *sweeper) pounce(stopped map[Identity]bool) {
+	pids, err := processIDs()
+	if err != nil {
+		return
+	}
+	for _, pid := range slices.Backward(pids) {
+		if s.spare[pid] {
+			continue
+		}
+		if marked, _ := hasMark(pid, s.marker); !marked {
+			continue
+		}
+		if p, err := inspect(pid); err == nil && !stopped[p.Identity] {
+			stopped[p.Identity] = true
+			_ = s.end(p.Identity, syscall.SIGSTOP)
 		}
 	}
 }

@@ -63,6 +63,16 @@ func processes() ([]proc, error) {
 	return procs, nil
 }
 
+// processIDs gives the ids in the process table.
+func processIDs() ([]int, error) {
+	procs, err := processes()
+	pids := make([]int, 0, len(procs))
+	for _, p := range procs {
+		pids = append(pids, p.PID)
+	}
+	return pids, err
+}
+
 // hasMark looks for the marker in the environment that a process was started with. The system hides that of
 // protected binaries; such a process is found by descent alone.
 func hasMark(pid int, marker string) (marked, readable bool) {
@@ -95,6 +105,8 @@ func hasMark(pid int, marker string) (marked, readable bool) {
 	}
 	return false, some
 }
+
+func ownChildren() (pids []int, ok bool) { return nil, false }
 
 func younger() (pids []int, ok bool) { return nil, false }
 

@@ -43,6 +43,21 @@ func look(pid int) (p proc, err error) {
 
 // processes gives the process table without zombies.
 func processes() ([]proc, error) {
+	pids, err := processIDs()
+	if err != nil {
+		return nil, err
+	}
+	procs := make([]proc, 0, len(pids))
+	for _, pid := range pids {
+		if p, err := inspect(pid); err == nil {
+			procs = append(procs, p)
+		}
+	}
+	return procs, nil
+}
+
+// processIDs gives the ids in the process table, in rising order.
+func processIDs() ([]int, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil, err
@@ -52,15 +67,13 @@ func processes() ([]proc, error) {
 	if err != nil {
 		return nil, err
 	}
-	procs := make([]proc, 0, len(names))
+	pids := make([]int, 0, len(names))
 	for _, name := range names {
 		if pid, err := strconv.Atoi(name); err == nil {
-			if p, err := inspect(pid); err == nil {
-				procs = append(procs, p)
-			}
+			pids = append(pids, pid)
 		}
 	}
-	return procs, nil
+	return pids, nil
 }
 
 // hasMark looks for the marker in the environment that a process was started with.
@@ -102,6 +115,30 @@ func younger() (pids []int, ok bool) {
 		}
 	}
 	return pids, true
+}
+
+// ownChildren gives the ids of our children, which the kernel keeps for each thread. It is far quicker than a look
+// at the whole process table. ok is false where the kernel does not tell.
+func ownChildren() (pids []int, ok bool) {
+	dir, err := os.Open("/proc/self/task")
+	if err != nil {
+		return nil, false
+	}
+	threads, _ := dir.Readdirnames(-1)
+	_ = dir.Close()
+	for _, thread := range threads {
+		b, err := os.ReadFile("/proc/self/task/" + thread + "/children")
+		if err != nil {
+			continue
+		}
+		ok = true
+		for _, field := range strings.Fields(string(b)) {
+			if pid, err := strconv.Atoi(field); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids, ok
 }
 
 // signalExact sends a signal to that very process, or to nobody.
