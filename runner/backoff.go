@@ -11,9 +11,13 @@ const (
 	// steadyAfter is how long a session must have held for the next failure to begin
 	// the ladder anew.
 	steadyAfter = 10 * time.Second
+	// easeTo bounds the wait after a session in which the hub answered a heartbeat.
+	easeTo = time.Second
 	// sleptAfter is by how much the wall clock may run ahead of the monotonic one
 	// before the machine is taken to have slept.
 	sleptAfter = 10 * time.Second
+	// sleepCheck is how often the clocks are compared.
+	sleepCheck = 2 * time.Second
 )
 
 // jitter spreads a period by ±20 %, so that runners which lost their hub at one
@@ -37,8 +41,15 @@ func (b *backoff) wait(limit time.Duration) time.Duration {
 
 func (b *backoff) reset() { b.next = 0 }
 
-// slept says whether the machine slept between two readings of the clock: then the
-// wall clock went on and the monotonic one did not.
+// ease steps down after a session that was short but real, so that a line which
+// breaks again and again does not keep work waiting for half a minute.
+func (b *backoff) ease() { b.next = min(b.next, easeTo) }
+
+// slept says whether the machine slept between two readings of the clock.
 func slept(before, now time.Time) bool {
-	return now.Round(0).Sub(before.Round(0))-now.Sub(before) > sleptAfter
+	return leapt(now.Round(0).Sub(before.Round(0)), now.Sub(before))
 }
+
+// leapt compares what passed on the wall clock with what passed on the monotonic
+// one, which stands still while the machine sleeps.
+func leapt(wall, monotonic time.Duration) bool { return wall-monotonic > sleptAfter }

@@ -71,8 +71,11 @@ func (l *link) run(ctx context.Context) error {
 		if err == nil {
 			failedUpgrades = 0
 			err = l.serve(ctx, s)
-			if time.Since(s.began) >= steadyAfter {
+			switch {
+			case time.Since(s.began) >= steadyAfter:
 				ladder.reset()
+			case s.answered.Load():
+				ladder.ease()
 			}
 		} else if errors.Is(err, errUpgrade) && mode == "auto" && !useHTTP {
 			if failedUpgrades++; failedUpgrades >= upgradeTries {
@@ -242,6 +245,7 @@ func (l *link) read(s *session, sets chan wire.HeartbeatReply) error {
 func (l *link) take(s *session, f wire.Frame, sets chan wire.HeartbeatReply) error {
 	switch f.Type {
 	case wire.TypeHeartbeatReply:
+		s.answered.Store(true)
 		var rep wire.HeartbeatReply
 		if err := wire.Decode(f.Body, &rep); err != nil {
 			return fmt.Errorf("decode heartbeat reply: %w", err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tugline.dev/tugline/shared/fleet"
@@ -34,6 +35,7 @@ type session struct {
 	interval time.Duration
 	keys     map[string]ed25519.PublicKey // of orders, by id
 	began    time.Time
+	answered atomic.Bool // a heartbeat was: the hub is there and takes this runner
 
 	clockMu  sync.Mutex
 	hubTime  time.Time // as the hub said, at

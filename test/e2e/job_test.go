@@ -92,7 +92,7 @@ func TestTimeLimits(t *testing.T) {
 
 func TestHubAwayIsExit4(t *testing.T) {
 	m := mesh.New(t)
-	_, errs, code := m.Try("job", "list")
+	_, errs, code := m.Try("job", "list", "--token", "tgl_some")
 	if code != 4 || !strings.Contains(errs, m.Listen) {
 		t.Errorf("exit %d; want 4 and the address named: %s", code, errs)
 	}
