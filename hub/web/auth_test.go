@@ -1,0 +1,109 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/shared/api"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+func TestEveryOperationAsksForItsRole(t *testing.T) {
+	w := newWorld(t)
+	w.must(&state.CreateToken{Token: fleet.Token{ID: "t-revoked", Role: fleet.RoleAdmin, Hash: HashSecret("revoked")}})
+	w.must(&state.RevokeToken{ID: "t-revoked"})
+	w.must(&state.CreateToken{TTL: time.Nanosecond, Token: fleet.Token{ID: "t-expired", Role: fleet.RoleAdmin, Hash: HashSecret("expired")}})
+	_, ops := w.document()
+	if len(ops) != len(roles) {
+		t.Errorf("the document has %d operations, the test knows %d", len(ops), len(roles))
+	}
+	for _, o := range ops {
+		need, ok := roles[o.id]
+		if !ok {
+			t.Errorf("operation %s is not in the table of roles", o.id)
+			continue
+		}
+		if o.spec["x-role"] != string(need) {
+			t.Errorf("%s: the document says role %v; want %s", o.id, o.spec["x-role"], need)
+		}
+		path := strings.NewReplacer("{id}", "nothing", "{name}", "default_harness", "{sha256}", strings.Repeat("0", 64)).Replace(o.path)
+		try := func(who, token string, status int, code fleet.Code) {
+			t.Helper()
+			r := request{method: o.method, path: path, token: token}
+			if o.method == http.MethodHead {
+				if a := w.do(r); a.status != status {
+					t.Errorf("%s with %s: status %d; want %d", o.id, who, a.status, status)
+				}
+				return
+			}
+			if p := w.refuses(r, status, code); !strings.Contains(p.Detail, "token") && status == 401 {
+				t.Errorf("%s with %s: %q does not say what is wrong", o.id, who, p.Detail)
+			}
+		}
+		try("no token", "", 401, fleet.Unauthorised)
+		try("an unknown token", "made up", 401, fleet.Unauthorised)
+		try("a revoked token", "revoked", 401, fleet.Unauthorised)
+		try("an expired token", "expired", 401, fleet.Unauthorised)
+		for role, secret := range w.tokens {
+			if role.Rank() < need.Rank() {
+				try("the role "+string(role), secret, 403, fleet.Forbidden)
+				continue
+			}
+			if o.id == "stream-events" {
+				continue // would not end; its own tests have the right role
+			}
+			if a := w.do(request{method: o.method, path: path, token: secret}); a.status == 401 || a.status == 403 {
+				t.Errorf("%s with the role %s: status %d", o.id, role, a.status)
+			}
+		}
+	}
+	if a := w.do(request{method: "GET", path: "/v1/jobs"}); a.header.Get("WWW-Authenticate") == "" {
+		t.Error("a 401 does not say how to authenticate")
+	}
+	for _, scheme := range []string{"Basic ", "bearer", "Bearer", "Bearer  "} {
+		w.refuses(request{method: "GET", path: "/v1/jobs", header: map[string]string{"Authorization": scheme + w.tokens[fleet.RoleAdmin]}}, 401, fleet.Unauthorised)
+	}
+}
+
+func TestOptionsThatNeedAdmin(t *testing.T) {
+	w := newWorld(t)
+	id := string(w.submitted("true"))
+	for _, r := range []request{
+		{path: "/v1/jobs/" + id + "/cancel", body: api.Cancel{Abandon: true}},
+		{path: "/v1/jobs/" + id + "/retry", body: api.Retry{Grant: true}},
+	} {
+		r.method, r.role = "POST", fleet.RoleOperator
+		w.refuses(r, 403, fleet.Forbidden)
+		r.role = fleet.RoleAdmin
+		if a := w.do(r); a.status == 403 {
+			t.Errorf("%s as admin: %d %s", r.path, a.status, a.body)
+		}
+	}
+}
+
+func TestPlainRoutes(t *testing.T) {
+	var broken error
+	w := newWorld(t, func(c *Config) { c.Ready = func() error { return broken } })
+	if a := w.do(request{method: "GET", path: "/healthz"}); a.status != 200 {
+		t.Errorf("healthz: %d", a.status)
+	}
+	if a := w.do(request{method: "GET", path: "/readyz"}); a.status != 200 {
+		t.Errorf("readyz: %d", a.status)
+	}
+	broken = fleet.Unavailable
+	w.refuses(request{method: "GET", path: "/readyz"}, 503, fleet.Unavailable)
+	broken = context.DeadlineExceeded
+	p := w.refuses(request{method: "GET", path: "/readyz"}, 500, fleet.Internal)
+	if strings.Contains(p.Detail, "deadline") || p.Instance == "" {
+		t.Errorf("an internal failure: %+v; want the cause kept in the log, under a reference", p)
+	}
+	w.refuses(request{method: "GET", path: "/metrics"}, 401, fleet.Unauthorised)
+	a := w.do(request{method: "GET", path: "/metrics", role: fleet.RoleViewer})
+	if a.status != 200 || !strings.Contains(string(a.body), "tugline_jobs_queued 0") {
+		t.Errorf("metrics: %d %.200s", a.status, a.body)
+	}
+}
