@@ -1,0 +1,44 @@
+//go:build bench
+
+// Package bench measures Tugline on the machine it runs on and holds the figures
+// against what that machine can do: every aim that can be is a ratio of two things
+// measured in the same run. The table is printed beside the figures committed in
+// README.md; a missed aim is shown and does not fail the run, an error does.
+package bench
+
+import (
+	"flag"
+	"os"
+	"testing"
+
+	"tugline.dev/tugline/test/mesh"
+)
+
+var (
+	update = flag.Bool("update", false, "write the figures into README.md")
+	only   = flag.String("only", "", "measure one part: machine, log, task, jobs, memory, size")
+)
+
+func TestMain(m *testing.M) { mesh.Main(m) }
+
+func TestBench(t *testing.T) {
+	s := &sheet{t: t}
+	m := measureMachine(t, s)
+	for _, part := range []struct {
+		name string
+		run  func(*testing.T, *sheet, machine)
+	}{
+		{"log", measureLog},
+		{"task", measureTask},
+	} {
+		if *only == "" || *only == part.name {
+			t.Run(part.name, func(t *testing.T) { part.run(t, s, m) })
+		}
+	}
+	text := s.print()
+	if *update && !t.Failed() && *only == "" {
+		if err := os.WriteFile(readme, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+//go:build bench
+
+package bench
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A row is one figure of the table.
+type row struct {
+	metric string
+	value  float64
+	unit   string
+	spread []float64 // of the rounds, where there were several
+	aim    string    // in words; empty: none
+	met    bool
+}
+
+// sheet gathers the figures of one run.
+type sheet struct {
+	t    *testing.T
+	rows []row
+}
+
+// note adds a figure that no aim is set for.
+func (s *sheet) note(metric, unit string, rounds ...float64) {
+	s.add(row{metric: metric, unit: unit, value: median(rounds), spread: rounds})
+}
+
+// most adds a figure that should not be above the bound.
+func (s *sheet) most(metric, unit string, bound float64, aim string, rounds ...float64) {
+	v := median(rounds)
+	s.add(row{metric: metric, unit: unit, value: v, spread: rounds, aim: aim, met: v <= bound})
+}
+
+// least adds a figure that should not be below the bound.
+func (s *sheet) least(metric, unit string, bound float64, aim string, rounds ...float64) {
+	v := median(rounds)
+	s.add(row{metric: metric, unit: unit, value: v, spread: rounds, aim: aim, met: v >= bound})
+}
+
+func (s *sheet) add(r row) {
+	s.rows = append(s.rows, r)
+	s.t.Logf("%-58s %s  %s", r.metric, figure(r.value, r.unit), r.verdict())
+}
+
+func (r row) verdict() string {
+	switch {
+	case r.aim == "":
+		return ""
+	case r.met:
+		return "met (" + r.aim + ")"
+	}
+	return "MISSED (" + r.aim + ")"
+}
+
+// figure writes a value with three significant places and its unit.
+func figure(v float64, unit string) string {
+	n := fmt.Sprintf("%.0f", v)
+	switch {
+	case v < 10:
+		n = fmt.Sprintf("%.2f", v)
+	case v < 100:
+		n = fmt.Sprintf("%.1f", v)
+	}
+	return strings.TrimSpace(n + " " + unit)
+}
+
+func (r row) range3() string {
+	if len(r.spread) < 2 {
+		return ""
+	}
+	return figure(slices.Min(r.spread), "") + " … " + figure(slices.Max(r.spread), "")
+}
+
+const readme = "README.md"
+
+var committed = regexp.MustCompile(`(?s)(<!-- figures -->\n).*(<!-- end of figures -->)`)
+
+// print shows the table, with the figures that were committed last beside it, and
+// gives the text for the next commit.
+func (s *sheet) print() (text string) {
+	was := map[string]string{}
+	b, err := os.ReadFile(readme)
+	if err != nil {
+		s.t.Error(err)
+	}
+	for _, line := range strings.Split(string(committed.Find(b)), "\n") {
+		if f := strings.Split(line, "|"); len(f) > 3 {
+			was[strings.TrimSpace(f[1])] = strings.TrimSpace(f[2])
+		}
+	}
+	var out, next strings.Builder
+	fmt.Fprintf(&out, "\n%-58s %15s %21s  %-6s %-52s %s\n", "metric", "value", "rounds", "met", "aim", "committed")
+	next.WriteString("| metric | value | rounds | met | aim |\n|---|---|---|---|---|\n")
+	missed := 0
+	for _, r := range s.rows {
+		met := ""
+		if r.aim != "" {
+			if met = "yes"; !r.met {
+				met = "NO"
+				missed++
+			}
+		}
+		v := figure(r.value, r.unit)
+		fmt.Fprintf(&out, "%-58s %15s %21s  %-6s %-52s %s\n", r.metric, v, r.range3(), met, r.aim, was[r.metric])
+		fmt.Fprintf(&next, "| %s | %s | %s | %s | %s |\n", r.metric, v, r.range3(), met, r.aim)
+	}
+	fmt.Fprintf(&out, "%d aims missed\n", missed)
+	fmt.Println(out.String())
+	return committed.ReplaceAllString(string(b), "${1}"+next.String()+"${2}")
+}
+
+func median(v []float64) float64 {
+	return quantile(v, 0.5)
+}
+
+// quantile gives the value below which the part q lies.
+func quantile(v []float64, q float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	v = slices.Sorted(slices.Values(v))
+	return v[min(int(q*float64(len(v))), len(v)-1)]
+}
