@@ -2,6 +2,7 @@ package state
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"tugline.dev/tugline/shared/fleet"
@@ -52,6 +53,19 @@ func (c *RecordFacts) apply(t *txn) Result {
 	return t.put(j)
 }
 
+// running tells what a running attempt says of itself. That it waits on its model's
+// provider is a reason of its own, unless the job is being cancelled.
+func (t *txn) running(j *fleet.Job, detail, runner string) {
+	code := "running"
+	if strings.HasPrefix(detail, fleet.WaitingOnProvider) {
+		code = "waiting_on_provider"
+	}
+	if was := j.Reason.Code; was != code && (was == "running" || was == "waiting_on_provider") {
+		j.Reason.Code, j.Reason.Since = code, t.now()
+	}
+	j.Reason.Detail = orElse(detail, "on "+runner)
+}
+
 func (t *txn) fact(j *fleet.Job, a *fleet.Attempt, f Fact) error {
 	if a.State == fleet.AttemptFinished && (f.Kind == "phase" || f.Kind == "detail") {
 		return nil // the result says more
@@ -72,7 +86,7 @@ func (t *txn) fact(j *fleet.Job, a *fleet.Attempt, f Fact) error {
 		}
 		a.Detail = s
 		if j.State == fleet.Running && j.Current() == a {
-			j.Reason.Detail = orElse(s, "on "+a.RunnerName)
+			t.running(j, s, a.RunnerName)
 		}
 	case "session":
 		return json.Unmarshal(f.Value, &a.SessionID)

@@ -140,6 +140,7 @@ type Attempt struct {
 	phase      string
 	detail     string
 	waiting    string // why the process is waiting on its provider
+	waitTold   bool   // whether it was told at all
 	since      time.Time
 	stopReason string
 	output     int64

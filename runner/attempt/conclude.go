@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"tugline.dev/tugline/runner/harness"
 	"tugline.dev/tugline/runner/journal"
 	"tugline.dev/tugline/runner/worktree"
 	"tugline.dev/tugline/shared/fleet"
@@ -85,6 +86,9 @@ func (a *Attempt) conclude(ctx context.Context, f *feed, o fleet.Outcome) error 
 	if err := a.saveDelivery(d); err != nil {
 		return err
 	}
+	if o.Model == "" {
+		o.Model = a.sessionModel(o.SessionID)
+	}
 	output, events, _, _ := f.at()
 	e := f.exit
 	fin := Finished{
@@ -102,6 +106,16 @@ func (a *Attempt) conclude(ctx context.Context, f *feed, o fleet.Outcome) error 
 	return a.put(journal.Durable, KindFinished, fin, func(p *journal.Progress) {
 		p.Finished, p.SessionID, p.Model, p.Usage, p.Push, p.Phase = true, o.SessionID, o.Model, fin.Usage, push, "finished"
 	})
+}
+
+// sessionModel reads the model from the CLI's own record of the session: not every
+// stream names it.
+func (a *Attempt) sessionModel(session string) string {
+	h, ok := harness.Lookup(a.asg.Spec.Harness)
+	if !ok || session == "" {
+		return ""
+	}
+	return h.SessionModel(buildEnv(a.host.Environ(), a.host.Policy(), a.asg.Spec, nil, nil).vars, session)
 }
 
 // evidence takes in what the process left.

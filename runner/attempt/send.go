@@ -155,13 +155,15 @@ func readAt(r io.ReaderAt, off, length int64) ([]byte, error) {
 	return b[:got], nil
 }
 
-// wait records why the process waits on its provider; a change is worth a heartbeat.
+// wait records why the process waits on its provider; a change is told at once. An
+// attempt that was found again tells in any case: what the hub knows may be old.
 func (a *Attempt) wait(reason string, _ time.Time) {
 	a.mu.Lock()
-	changed := a.waiting != reason
-	a.waiting = reason
+	changed := a.waiting != reason || a.resumed && !a.waitTold
+	a.waiting, a.waitTold = reason, true
 	a.mu.Unlock()
 	if changed {
+		a.fact("detail", reason)
 		a.host.Hub.Changed()
 	}
 }

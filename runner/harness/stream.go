@@ -244,7 +244,7 @@ func (s *stream) waiting(c fleet.FailureClass, retry string, r limits) {
 		s.wait.since = s.at
 	}
 	s.wait.class, s.wait.resets = c, r
-	s.wait.reason = "waiting on provider: " + waitWord(c)
+	s.wait.reason = fleet.WaitingOnProvider + ": " + waitWord(c)
 	if retry != "" {
 		s.wait.reason += ", " + retry
 	}
