@@ -15,39 +15,46 @@ const settleTime = 10 * time.Millisecond
 // beats sends the heartbeats of one session: the first is full and goes at once.
 func (l *link) beats(ctx context.Context, s *session) {
 	var told []byte // the facts that the hub knows
-	full := true
-	last := time.Now()
-	for {
+	clocks := time.NewTicker(sleepCheck)
+	defer clocks.Stop()
+	for full := true; ; full = false {
 		var err error
 		if told, err = l.oneBeat(s, full, told); err != nil {
 			s.end(err)
 			return
 		}
-		full = false
 		s.clockMu.Lock()
 		interval := s.interval
 		s.clockMu.Unlock()
-		due := time.NewTimer(jitter(interval))
+		if !l.rest(ctx, s, jitter(interval), clocks.C) {
+			return
+		}
+	}
+}
+
+// rest waits until a heartbeat is due or something happens; false is the end.
+func (l *link) rest(ctx context.Context, s *session, d time.Duration, clocks <-chan time.Time) bool {
+	due := time.NewTimer(d)
+	defer due.Stop()
+	last := time.Now()
+	for {
 		select {
 		case <-due.C:
+			return true
 		case atOnce := <-l.beatNow:
-			if !atOnce && !l.settled(ctx) {
-				due.Stop()
-				return
+			return atOnce || l.settled(ctx)
+		case <-clocks:
+			now := time.Now()
+			if slept(last, now) {
+				// Whoever was on the other side has given this session up, or soon will.
+				l.r.log.Info("this machine slept; connecting anew")
+				s.end(errSlept)
+				return false
 			}
+			last = now
 		case <-ctx.Done():
-			due.Stop()
-			return
+			return false
 		}
-		due.Stop()
-		now := time.Now()
-		if slept(last, now) {
-			// Whoever was on the other side has given this session up, or soon will.
-			l.r.log.Info("this machine slept; connecting anew")
-			s.end(errSlept)
-			return
-		}
-		last = now
 	}
 }
 

@@ -52,11 +52,12 @@ const (
 // testHub is the hub's real session server with a real state machine and real
 // stores; only the log is a mutex.
 type testHub struct {
-	t     *testing.T
-	srv   *hubsession.Server
-	url   string
-	spool *spool.Store
-	blobs *blob.Store
+	t      *testing.T
+	srv    *hubsession.Server
+	url    string // for runners; a test may put something in front
+	srvURL string
+	spool  *spool.Store
+	blobs  *blob.Store
 
 	mu       sync.Mutex
 	machine  *state.Machine
@@ -116,7 +117,7 @@ func newHub(t *testing.T, adjust ...func(*hubsession.Config)) *testHub {
 	mux := http.NewServeMux()
 	h.srv.Register(mux)
 	ts := httptest.NewServer(mux)
-	h.url = ts.URL
+	h.url, h.srvURL = ts.URL, ts.URL
 	ctx, cancel := context.WithCancel(context.Background())
 	ran := make(chan struct{})
 	go func() { defer close(ran); _ = h.srv.Run(ctx) }()
