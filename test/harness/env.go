@@ -20,6 +20,9 @@ type Setup struct {
 	Key string
 	// Model replaces the CLI's usual one; "" keeps it.
 	Model string
+	// Retries is how often the CLI asks a provider again that fails; 0 leaves Codex
+	// its own five and gives Claude Code two. opencode can't be told.
+	Retries int
 }
 
 // KeyVar is the environment variable that a CLI reads its API key from.
@@ -74,6 +77,10 @@ func (s Setup) codex() ([]string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
+	retries := ""
+	if s.Retries > 0 {
+		retries = fmt.Sprintf("request_max_retries = %d\nstream_max_retries = %d\n", s.Retries, s.Retries)
+	}
 	config := fmt.Sprintf(`model = %q
 model_provider = "scripted"
 
@@ -82,13 +89,13 @@ name = "Scripted"
 base_url = %q
 wire_api = "responses"
 env_key = %q
-
+%s
 [analytics]
 enabled = false
 
 [features]
 plugins = false
-`, s.model(), s.BaseURL+"/v1", Codex.KeyVar())
+`, s.model(), s.BaseURL+"/v1", Codex.KeyVar(), retries)
 	if err := os.WriteFile(filepath.Join(dir, "config.toml"), []byte(config), 0o600); err != nil {
 		return nil, err
 	}
@@ -96,13 +103,17 @@ plugins = false
 }
 
 func (s Setup) claude() []string {
+	// The usual ten retries of a wrong key take three minutes.
+	retries := 2
+	if s.Retries > 0 {
+		retries = s.Retries
+	}
 	return []string{
 		"ANTHROPIC_BASE_URL=" + s.BaseURL,
 		// This one keeps it from looking up its vendor's hosts.
 		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
 		"DISABLE_AUTOUPDATER=1", "DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1",
-		// The usual ten retries of a wrong key take three minutes.
-		"CLAUDE_CODE_MAX_RETRIES=2",
+		fmt.Sprintf("CLAUDE_CODE_MAX_RETRIES=%d", retries),
 	}
 }
 
