@@ -37,34 +37,64 @@ func Explain(v state.View, presence map[fleet.RunnerID]fleet.Presence, j *fleet.
 		}
 	}
 	cs := candidates(v, presence)
-	able := false
 	var passing *Reason
 	for _, c := range cs {
-		r, _ := fits(j, c, now)
+		r := fits(j, c, now)
 		if r.Code == "" {
 			e.Summary = fmt.Sprintf("%s can take it and is being asked", c.r.Name)
 			e.Runners = nil
 			return e
 		}
-		if _, ok := capable(j, c.r); ok {
-			able = true
-			if passing == nil || r.Code == fleet.NoSlot {
-				passing = &r
-			}
+		if _, ok := capable(j, c.r); ok && (passing == nil || r.Code == fleet.NoSlot && passing.Code != fleet.NoSlot) {
+			passing = &r
 		}
 		if len(e.Runners) < 50 {
 			e.Runners = append(e.Runners, r)
 		}
 	}
-	switch {
-	case len(cs) == 0:
-		e.Summary = "no runner is enrolled; make a ticket with `tugline hub ticket` and start one"
-	case !able && len(cs) == 1:
-		e.Summary = fmt.Sprintf("no runner can take it: %s %s", e.Runners[0].Runner, e.Runners[0].Detail)
-	case !able:
-		e.Summary = fmt.Sprintf("none of the %d runners can take it: %s %s", len(cs), e.Runners[0].Runner, e.Runners[0].Detail)
-	default:
+	if passing != nil {
 		e.Summary = fmt.Sprintf("waits for a runner: %s %s", passing.Runner, passing.Detail)
+	} else {
+		e.Summary = incapable(v, j)
 	}
 	return e
+}
+
+// incapable says why no runner could take the job, were it free.
+func incapable(v state.View, j *fleet.Job) string {
+	rs := v.Runners()
+	if len(rs) == 0 {
+		return "no runner is enrolled; make a ticket with `tugline hub ticket` and start one"
+	}
+	if on := j.Turn().On; on != "" {
+		if r, ok := v.Runner(on); ok && r.Removed {
+			return fmt.Sprintf("the runner %s, which holds the session that this follow-up resumes, was removed; cancel it and ask again with --fresh", r.Name)
+		}
+	}
+	nearest := rs[0]
+	for _, r := range rs { // the one that was asked for says more than the others
+		if r.ID == j.Turn().On || j.Turn().On == "" && j.Spec.On != "" && (r.Name == j.Spec.On || string(r.ID) == j.Spec.On) {
+			nearest = r
+		}
+	}
+	why, _ := capable(j, nearest)
+	if len(rs) == 1 {
+		return fmt.Sprintf("no runner can take it: %s %s", why.Runner, why.Detail)
+	}
+	return fmt.Sprintf("none of the %d runners can take it: %s %s", len(rs), why.Runner, why.Detail)
+}
+
+// obstacle says, without a look at connections, what kept a job in the queue.
+func obstacle(v state.View, j *fleet.Job) string {
+	if k := j.Spec.ConcurrencyKey; k != "" {
+		if by, held := v.Holder(k, j.ID); held {
+			return fmt.Sprintf("job %s holds the concurrency key %q", by, k)
+		}
+	}
+	for _, r := range v.Runners() {
+		if _, ok := capable(j, r); ok {
+			return "no runner that can take it became free"
+		}
+	}
+	return incapable(v, j)
 }

@@ -12,25 +12,35 @@ import (
 )
 
 // fits says why a runner does not take a job now; an empty code means it does.
-// The time is when a passing reason will have passed, where that is known.
-func fits(j *fleet.Job, c candidate, now time.Time) (Reason, time.Time) {
-	no := func(code fleet.Code, format string, args ...any) (Reason, time.Time) {
-		return Reason{Runner: c.r.Name, Code: code, Detail: fmt.Sprintf(format, args...)}, time.Time{}
-	}
+func fits(j *fleet.Job, c candidate, now time.Time) Reason {
 	if r, ok := capable(j, c.r); !ok {
-		return r, time.Time{}
+		return r
 	}
+	if r, _ := excluded(j, c.r, now); r.Code != "" {
+		return r
+	}
+	return c.ready()
+}
+
+// excluded says whether the runner gave this job back and why. The time is when
+// that will have passed, where it is known.
+func excluded(j *fleet.Job, r *fleet.Runner, now time.Time) (Reason, time.Time) {
 	for _, x := range j.Excluded {
-		if x.Runner != c.r.ID || x.Facts != c.r.FactsRev {
-			continue
+		switch {
+		case x.Runner != r.ID || x.Facts != r.FactsRev:
+		case x.Until == nil:
+			return Reason{r.Name, x.Code, "gave it back: " + x.Detail}, time.Time{}
+		case now.Before(*x.Until):
+			return Reason{r.Name, x.Code, fmt.Sprintf("gave it back until %s: %s", x.Until.UTC().Format(time.RFC3339), x.Detail)}, *x.Until
 		}
-		if x.Until == nil {
-			return no(x.Code, "declined: %s", x.Detail)
-		}
-		if now.Before(*x.Until) {
-			r, _ := no(x.Code, "declined until %s: %s", x.Until.UTC().Format(time.RFC3339), x.Detail)
-			return r, *x.Until
-		}
+	}
+	return Reason{}, time.Time{}
+}
+
+// ready says why a runner takes nothing at all now; an empty code means it would.
+func (c candidate) ready() Reason {
+	no := func(code fleet.Code, format string, args ...any) Reason {
+		return Reason{Runner: c.r.Name, Code: code, Detail: fmt.Sprintf(format, args...)}
 	}
 	switch {
 	case !c.p.Connected:
@@ -39,10 +49,12 @@ func fits(j *fleet.Job, c candidate, now time.Time) (Reason, time.Time) {
 		return no(fleet.Unavailable, "has just connected and has not shown what it runs")
 	case c.p.Declining != "":
 		return no(fleet.OwnerPolicy, "takes nothing now: %s", c.p.Declining)
+	case c.p.Slots <= 0:
+		return no(fleet.NoSlot, "offers no slot")
 	case c.free <= 0:
-		return no(fleet.NoSlot, "all %d slots are taken", c.p.Slots)
+		return no(fleet.NoSlot, "has no free slot of %d", c.p.Slots)
 	}
-	return Reason{}, time.Time{}
+	return Reason{}
 }
 
 // capable says whether a runner could take the job at all, were it free.

@@ -4,9 +4,10 @@
 package sched
 
 import (
-	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"tugline.dev/tugline/hub/state"
@@ -54,47 +55,114 @@ type candidate struct {
 // Pick walks the queue in order and gives every job that can run to the best
 // runner: the one with the most free slots, by id where equal. It stops when no
 // slot is free anywhere or limit assignments are made.
+//
+// Which runners could take a job at all is worked out once for all jobs alike, so
+// that a long queue of jobs that nobody can take costs little.
 func Pick(v state.View, presence map[fleet.RunnerID]fleet.Presence, now time.Time, limit int) Plan {
 	var plan Plan
-	cs := candidates(v, presence)
+	var cs []candidate // that would take something now
 	free := 0
-	for _, c := range cs {
-		free += max(c.free, 0)
+	for _, c := range candidates(v, presence) {
+		if c.ready().Code == "" {
+			cs = append(cs, c)
+			free += c.free
+		}
 	}
-	if free == 0 {
+	if free == 0 || limit <= 0 {
 		return plan
 	}
-	taken := map[string]bool{} // concurrency keys given out in this plan
+	able := map[shape][]int{}           // indexes into cs
+	holders := map[string]fleet.JobID{} // of the concurrency keys looked up so far, those given out in this plan included
 	v.Queue(func(j *fleet.Job) bool {
-		if k := j.Spec.ConcurrencyKey; k != "" {
-			if _, held := v.Holder(k, j.ID); held || taken[k] {
-				return true
+		s := shapeOf(j)
+		list, known := able[s]
+		if !known {
+			for i, c := range cs {
+				if _, ok := capable(j, c.r); ok {
+					list = append(list, i)
+				}
 			}
+			able[s] = list
+		}
+		if len(list) == 0 {
+			return true
+		}
+		k := j.Spec.ConcurrencyKey
+		if k != "" && heldByOther(v, holders, k, j.ID) {
+			return true
 		}
 		best := -1
-		for i := range cs {
-			r, until := fits(j, cs[i], now)
-			if r.Code == "" && (best < 0 || cs[i].free > cs[best].free) {
-				best = i
+		for _, i := range list {
+			if cs[i].free <= 0 || best >= 0 && cs[i].free <= cs[best].free {
+				continue
 			}
-			plan.wake(until)
+			if r, until := excluded(j, cs[i].r, now); r.Code != "" {
+				plan.wake(until)
+				continue
+			}
+			best = i
 		}
 		if best < 0 {
 			return true
 		}
 		cs[best].free--
 		free--
-		taken[j.Spec.ConcurrencyKey] = j.Spec.ConcurrencyKey != ""
+		if k != "" {
+			holders[k] = j.ID
+		}
 		plan.Assign = append(plan.Assign, Assignment{j.ID, cs[best].r.ID, j.Turn().N, len(j.Turn().Attempts), cs[best].p.Slots})
 		return free > 0 && len(plan.Assign) < limit
 	})
 	return plan
 }
 
+// heldByOther says whether another job than the given one holds the key, and
+// remembers the holder; a job that waits to run again may hold its own.
+func heldByOther(v state.View, holders map[string]fleet.JobID, key string, id fleet.JobID) bool {
+	by, known := holders[key]
+	if !known {
+		by, _ = v.Holder(key, "")
+		holders[key] = by
+	}
+	if by == id {
+		by, _ = v.Holder(key, id)
+	}
+	return by != ""
+}
+
+// shape is all of a job that decides which runners could take it at all.
+type shape struct {
+	bound                             fleet.RunnerID
+	withRepo                          bool
+	on, origin, repo, harness, others string
+}
+
+func shapeOf(j *fleet.Job) shape {
+	s := shape{bound: j.Turn().On, on: j.Spec.On, origin: j.Spec.Origin.Kind, harness: j.Spec.Harness}
+	if r := j.Spec.Repo; r != nil {
+		s.repo, s.withRepo = r.URL, true
+	}
+	if len(j.Spec.Require)+len(j.Spec.Secrets) > 0 {
+		var b strings.Builder
+		for _, k := range slices.Sorted(maps.Keys(j.Spec.Require)) {
+			b.WriteString(k + "=" + j.Spec.Require[k] + "\x00")
+		}
+		b.WriteByte(0)
+		for _, name := range j.Spec.Secrets {
+			b.WriteString(name + "\x00")
+		}
+		s.others = b.String()
+	}
+	return s
+}
+
 // Overdue finds queued jobs that have waited longer than their queue timeout, and
 // when the next one will have.
 func Overdue(v state.View, now time.Time, limit int) Plan {
 	var plan Plan
+	if limit <= 0 {
+		return plan
+	}
 	v.Queue(func(j *fleet.Job) bool {
 		q := j.Spec.Timeouts.Queue
 		if q <= 0 {
@@ -104,9 +172,8 @@ func Overdue(v state.View, now time.Time, limit int) Plan {
 			plan.wake(at)
 			return true
 		}
-		why := Explain(v, nil, j, now)
 		plan.Block = append(plan.Block, Block{j.ID, j.Turn().N, "queue_timeout",
-			fmt.Sprintf("waited longer than its queue timeout of %s: %s", q, why.Summary)})
+			fmt.Sprintf("waited longer than its queue timeout of %s: %s", q, obstacle(v, j))})
 		return len(plan.Block) < limit
 	})
 	return plan
@@ -119,7 +186,7 @@ func (p *Plan) wake(at time.Time) {
 }
 
 func candidates(v state.View, presence map[fleet.RunnerID]fleet.Presence) []candidate {
-	var cs []candidate
+	var cs []candidate // in the order of ids
 	for _, r := range v.Runners() {
 		p := presence[r.ID]
 		c := candidate{r: r, p: p}
@@ -128,6 +195,5 @@ func candidates(v state.View, presence map[fleet.RunnerID]fleet.Presence) []cand
 		}
 		cs = append(cs, c)
 	}
-	slices.SortFunc(cs, func(a, b candidate) int { return cmp.Compare(a.r.ID, b.r.ID) })
 	return cs
 }

@@ -1,0 +1,303 @@
+package sched
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// TestOrder: first come, first served, to the runner with the most free slots.
+func TestOrder(t *testing.T) {
+	g := newRig(t)
+	g.runner("r2", 1)
+	g.runner("r1", 2)
+	for _, id := range []fleet.JobID{"d", "c", "b", "a"} {
+		g.job(id)
+	}
+	expect(t, g.pick(), "d>r1 c>r1 b>r2")
+	expect(t, Pick(g.m.View(), g.seen, g.now, 1), "d>r1")
+	expect(t, Pick(g.m.View(), g.seen, g.now, 0), "")
+	g.place(g.pick())
+	expect(t, g.pick(), "")
+}
+
+// TestKeyOnce: two jobs of one key never go out in one plan.
+func TestKeyOnce(t *testing.T) {
+	g := newRig(t)
+	g.runner("r1", 5)
+	for _, id := range []fleet.JobID{"a", "b"} {
+		g.job(id, func(s *fleet.Spec) { s.ConcurrencyKey = "k" })
+	}
+	g.job("c")
+	g.job("d")
+	expect(t, g.pick(), "a>r1 c>r1 d>r1")
+	g.place(g.pick())
+	expect(t, g.pick(), "")
+}
+
+// TestRerunHoldsItsKey: a job whose lost attempt may come back keeps its key from
+// others while it waits, and not from itself.
+func TestRerunHoldsItsKey(t *testing.T) {
+	g := newRig(t)
+	g.runner("r1", 2)
+	g.runner("r2", 1)
+	for _, id := range []fleet.JobID{"b", "a"} {
+		g.job(id, func(s *fleet.Spec) { s.ConcurrencyKey = "k"; s.OnLost = "rerun" })
+	}
+	f := g.place(g.pick())[0]
+	g.do(&state.AcceptAttempt{Job: "b", Fence: f})
+	g.do(&state.LoseAttempt{Job: "b", Fence: f})
+	g.seen["r1"] = fleet.Presence{}
+	expect(t, g.pick(), "b>r2")
+	g.seen["r2"] = fleet.Presence{}
+	g.runner("r3", 5)
+	g.seen["r3"] = fleet.Presence{Connected: true, Full: true, Slots: 5, Declining: "night"}
+	expect(t, g.pick(), "")
+	if s := Explain(g.m.View(), g.seen, g.get("a"), g.now).Summary; s != `waits for job b, which holds the concurrency key "k"` {
+		t.Errorf("the other job is explained as %q", s)
+	}
+}
+
+// TestExclusion ends with time or with other facts, and Next says when to look again.
+func TestExclusion(t *testing.T) {
+	g := newRig(t)
+	g.runner("r1", 1)
+	g.job("j")
+	decline(g, int64(time.Minute))
+	p := g.pick()
+	expect(t, p, "")
+	if !p.Next.Equal(g.now.Add(time.Minute)) {
+		t.Errorf("next look at %s", p.Next)
+	}
+	g.now = p.Next
+	expect(t, g.pick(), "j>r1")
+	decline(g, 0)
+	g.now = g.now.Add(1000 * time.Hour)
+	if p := g.pick(); p.text() != "" || !p.Next.IsZero() {
+		t.Errorf("the plan is %+v", p)
+	}
+	g.facts("r1", func(f *fleet.RunnerFacts) { f.Version = "new" })
+	expect(t, g.pick(), "j>r1")
+}
+
+// TestOverdue finds what waited too long, says why, and when the next one will have.
+func TestOverdue(t *testing.T) {
+	g := newRig(t)
+	g.job("a", func(s *fleet.Spec) { s.Timeouts.Queue = time.Minute })
+	g.job("b", func(s *fleet.Spec) { s.Timeouts.Queue = time.Hour })
+	g.job("c")
+	p := Overdue(g.m.View(), g.now, 10)
+	if len(p.Block) != 0 || !p.Next.Equal(g.now.Add(time.Minute)) {
+		t.Errorf("nothing is overdue: %+v", p)
+	}
+	p = Overdue(g.m.View(), g.now.Add(time.Minute), 10)
+	if len(p.Block) != 1 || p.Block[0].Job != "a" || !strings.Contains(p.Block[0].Detail, "1m0s: no runner is enrolled") || !p.Next.Equal(g.now.Add(time.Hour)) {
+		t.Errorf("one is overdue: %+v", p)
+	}
+	g.runner("r1", 1)
+	p = Overdue(g.m.View(), g.now.Add(2*time.Hour), 1)
+	if len(p.Block) != 1 || !strings.HasSuffix(p.Block[0].Detail, "no runner that can take it became free") {
+		t.Errorf("at most one of two: %+v", p)
+	}
+	if p = Overdue(g.m.View(), g.now.Add(2*time.Hour), 0); len(p.Block) != 0 {
+		t.Errorf("none were asked for: %+v", p)
+	}
+	b := p.Block
+	for _, b := range append(b, Overdue(g.m.View(), g.now.Add(2*time.Hour), 5).Block...) {
+		g.do(&state.BlockJob{Job: b.Job, Turn: b.Turn, Code: b.Code, Detail: b.Detail})
+	}
+	if p = Overdue(g.m.View(), g.now.Add(2*time.Hour), 5); len(p.Block) != 0 || g.get("b").State != fleet.Blocked {
+		t.Errorf("blocked jobs are found again: %+v", p)
+	}
+}
+
+// TestProperties draws a mesh and a queue and holds the plan against what any plan
+// must be, and the explanations against the plan.
+func TestProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := newRig(t)
+		some := rapid.Bool()
+		for n := range rapid.IntRange(0, 4).Draw(t, "runners") {
+			id := fleet.RunnerID(fmt.Sprintf("r%d", n))
+			g.runner(id, rapid.IntRange(0, 3).Draw(t, "slots"), func(f *fleet.RunnerFacts) {
+				if some.Draw(t, "no codex") {
+					f.Harnesses = f.Harnesses[1:]
+				}
+			})
+			p := g.seen[id]
+			p.Connected, p.Full = rapid.IntRange(0, 4).Draw(t, "away") > 0, rapid.IntRange(0, 4).Draw(t, "new") > 0
+			g.seen[id] = p
+		}
+		jobs := rapid.IntRange(0, 12).Draw(t, "jobs")
+		for n := range jobs {
+			g.job(fleet.JobID(fmt.Sprintf("j%02d", jobs-n)), func(s *fleet.Spec) {
+				s.Harness = rapid.SampledFrom([]string{"codex", "exec", "claude"}).Draw(t, "harness")
+				s.ConcurrencyKey = rapid.SampledFrom([]string{"", "", "k", "l"}).Draw(t, "key")
+				s.OnLost = "rerun"
+				s.On = rapid.SampledFrom([]string{"", "", "", "box-r1", "r0"}).Draw(t, "on")
+			})
+		}
+		for range rapid.IntRange(0, 3).Draw(t, "rounds") {
+			limit := rapid.IntRange(0, 6).Draw(t, "limit")
+			v := g.m.View()
+			plan := Pick(v, g.seen, g.now, limit)
+			check(t, g, v, plan, limit)
+			for _, f := range g.place(plan) {
+				for _, a := range plan.Assign {
+					if _, x := g.get(a.Job).Find(f); x == nil {
+						continue
+					}
+					switch rapid.IntRange(0, 3).Draw(t, "answer") {
+					case 0:
+						g.do(&state.DeclineAttempt{Job: a.Job, Fence: f, Code: fleet.Storage, Detail: "full", RetryAfter: time.Duration(rapid.IntRange(0, 90).Draw(t, "after")) * time.Second})
+					case 1:
+						g.do(&state.AcceptAttempt{Job: a.Job, Fence: f})
+					case 2: // it waits for a rerun and keeps its key
+						g.do(&state.AcceptAttempt{Job: a.Job, Fence: f})
+						g.do(&state.LoseAttempt{Job: a.Job, Fence: f})
+					}
+				}
+			}
+			g.now = g.now.Add(time.Duration(rapid.IntRange(0, 60).Draw(t, "later")) * time.Second)
+		}
+	})
+}
+
+func check(t *rapid.T, g *rig, v state.View, plan Plan, limit int) {
+	if len(plan.Assign) > limit {
+		t.Fatalf("%d assignments, at most %d", len(plan.Assign), limit)
+	}
+	free, keys, given := map[fleet.RunnerID]int{}, map[string]bool{}, map[fleet.JobID]fleet.RunnerID{}
+	left := 0
+	for id, p := range g.seen {
+		if p.Connected && p.Full {
+			free[id] = p.Slots - v.Held(id)
+			left += max(free[id], 0)
+		}
+	}
+	var seq uint64
+	for n, a := range plan.Assign {
+		j, _ := v.Job(a.Job)
+		r, _ := v.Runner(a.Runner)
+		if free[a.Runner]--; free[a.Runner] < 0 {
+			t.Fatalf("%s gets more than its slots: %s", a.Runner, plan.text())
+		}
+		left--
+		if k := j.Spec.ConcurrencyKey; k != "" {
+			if _, held := v.Holder(k, j.ID); held || keys[k] {
+				t.Fatalf("key %s goes out twice: %s", k, plan.text())
+			}
+			keys[k] = true
+		}
+		if j.Seq <= seq {
+			t.Fatalf("out of order: %s", plan.text())
+		}
+		seq, given[a.Job] = j.Seq, a.Runner
+		if why, ok := capable(j, r); !ok {
+			t.Fatalf("%s goes to %s, which %s", a.Job, a.Runner, why.Detail)
+		}
+		if why, _ := excluded(j, r, g.now); why.Code != "" {
+			t.Fatalf("%s goes to %s, which %s", a.Job, a.Runner, why.Detail)
+		}
+		if e := Explain(v, g.seen, j, g.now); n == 0 && !strings.HasSuffix(e.Summary, "can take it and is being asked") {
+			t.Fatalf("%s is first in the plan and explained as %q", a.Job, e.Summary)
+		}
+	}
+	v.Queue(func(j *fleet.Job) bool {
+		e := Explain(v, g.seen, j, g.now)
+		if e.Summary == "" {
+			t.Fatalf("job %s has no explanation", j.ID)
+		}
+		for _, r := range e.Runners {
+			if r.Code == "" || r.Detail == "" || r.Runner == "" {
+				t.Fatalf("job %s: an empty reason in %+v", j.ID, e)
+			}
+		}
+		if _, picked := given[j.ID]; picked || left == 0 || len(plan.Assign) == limit {
+			return true
+		}
+		// Nobody stopped the walk before this job: somebody who fits must be full or its key taken.
+		if keys[j.Spec.ConcurrencyKey] {
+			return true
+		}
+		for _, c := range candidates(v, g.seen) {
+			if fits(j, c, g.now).Code == "" && free[c.r.ID] > 0 && !strings.HasPrefix(e.Summary, "waits for job") {
+				t.Fatalf("job %s fits %s, which has %d slots free, and is not in %q", j.ID, c.r.ID, free[c.r.ID], plan.text())
+			}
+		}
+		return true
+	})
+}
+
+// TestEqualPlans: the plan is the same however often it is asked for.
+func TestEqualPlans(t *testing.T) {
+	g := newRig(t)
+	for n := range 9 {
+		g.runner(fleet.RunnerID(fmt.Sprintf("r%d", n)), 1+n%3)
+	}
+	for n := range 40 {
+		g.job(fleet.JobID(fmt.Sprintf("j%02d", n)), func(s *fleet.Spec) {
+			s.Require = map[string]string{"os": "linux"}
+			s.ConcurrencyKey = []string{"", "k"}[n%2]
+		})
+	}
+	first := g.pick().text()
+	for range 20 {
+		expect(t, g.pick(), first)
+	}
+}
+
+// full gives a queue at its bound and fifty runners.
+func full(b *testing.B, change func(int, *fleet.Spec)) *rig {
+	g := newRig(b)
+	for n := range 50 {
+		g.runner(fleet.RunnerID(fmt.Sprintf("r%02d", n)), 2)
+	}
+	for n := range state.MaxQueue {
+		g.job(fleet.JobID(fmt.Sprintf("j%06d", n)), func(s *fleet.Spec) { change(n, s) })
+	}
+	return g
+}
+
+// BenchmarkPickNone looks at a full queue that none of fifty free runners can take.
+func BenchmarkPickNone(b *testing.B) {
+	g := full(b, func(n int, s *fleet.Spec) {
+		s.Harness = "opencode"
+		s.Repo = &fleet.Repo{URL: fmt.Sprintf("https://git.example.com/%d.git", n%200)}
+	})
+	for b.Loop() {
+		if p := g.pick(); len(p.Assign) != 0 {
+			b.Fatal(p.text())
+		}
+	}
+}
+
+// BenchmarkPickKeys looks at a full queue that waits for held concurrency keys.
+func BenchmarkPickKeys(b *testing.B) {
+	g := full(b, func(n int, s *fleet.Spec) {
+		s.ConcurrencyKey = fmt.Sprint(n % 20)
+		s.Require = map[string]string{"os": "linux"}
+	})
+	g.place(g.pick())
+	for b.Loop() {
+		if p := g.pick(); len(p.Assign) != 0 {
+			b.Fatal(p.text())
+		}
+	}
+}
+
+// BenchmarkOverdue looks for jobs that waited too long in a full queue.
+func BenchmarkOverdue(b *testing.B) {
+	g := full(b, func(_ int, s *fleet.Spec) { s.Timeouts.Queue = time.Hour })
+	for b.Loop() {
+		if p := Overdue(g.m.View(), g.now, 256); len(p.Block) != 0 {
+			b.Fatal(len(p.Block))
+		}
+	}
+}
