@@ -30,6 +30,7 @@ func TestBench(t *testing.T) {
 	}{
 		{"log", measureLog},
 		{"task", measureTask},
+		{"jobs", measureJobs},
 	} {
 		if *only == "" || *only == part.name {
 			t.Run(part.name, func(t *testing.T) { part.run(t, s, m) })
