@@ -352,6 +352,14 @@ func (a *Attempt) enter(stage Stage, phase, detail string) {
 	}
 }
 
+// over marks the attempt as ended, before its end shows in the outbox: a hub that
+// knows the end may fill the slot in the same instant.
+func (a *Attempt) over() {
+	a.mu.Lock()
+	a.stage = Ended
+	a.mu.Unlock()
+}
+
 // tell changes the detail alone, which rides in the next heartbeat.
 func (a *Attempt) tell(detail string) {
 	a.mu.Lock()

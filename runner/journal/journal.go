@@ -122,6 +122,7 @@ type Journal struct {
 	synced  uint64
 	syncs   uint64
 	failed  error
+	held    map[uint64]bool // outbox numbers that are promised to be durable and are not yet
 	changed chan struct{}
 }
 
@@ -139,7 +140,7 @@ func Open(dir string) (*Journal, error) {
 	if !held {
 		return nil, fmt.Errorf("open journal in %s: %w", dir, ErrLocked)
 	}
-	j := &Journal{dir: dir, lock: lock, changed: make(chan struct{}, 1)}
+	j := &Journal{dir: dir, lock: lock, held: map[uint64]bool{}, changed: make(chan struct{}, 1)}
 	if err := j.load(); err != nil {
 		_ = lock.Unlock()
 		return nil, err
@@ -287,24 +288,35 @@ func (j *Journal) Update(f fleet.Fence, d Durability, change func(*Progress), it
 	if change != nil {
 		change(&p)
 	}
-	upto, err := j.append(record{Note: &noteRecord{Fence: f, Progress: p}, Put: j.number(items)})
-	j.mu.Unlock()
-	if err == nil && d == Durable {
-		err = j.syncTo(upto)
-	}
-	j.signal(len(items))
-	return err
+	r := record{Note: &noteRecord{Fence: f, Progress: p}, Put: j.number(items)}
+	return j.putLocked(r, d)
 }
 
 // Put adds items to the outbox that belong to no recorded attempt.
 func (j *Journal) Put(d Durability, items ...Item) error {
 	j.mu.Lock()
-	upto, err := j.append(record{Put: j.number(items)})
+	return j.putLocked(record{Put: j.number(items)}, d)
+}
+
+// putLocked writes a record with items and gives the lock back. Durable items show
+// in the outbox only once they are durable.
+func (j *Journal) putLocked(r record, d Durability) error {
+	upto, err := j.append(r)
+	if err == nil && d == Durable {
+		for _, it := range r.Put {
+			j.held[it.Seq] = true
+		}
+	}
 	j.mu.Unlock()
 	if err == nil && d == Durable {
 		err = j.syncTo(upto)
+		j.mu.Lock()
+		for _, it := range r.Put {
+			delete(j.held, it.Seq)
+		}
+		j.mu.Unlock()
 	}
-	j.signal(len(items))
+	j.signal(len(r.Put))
 	return err
 }
 
@@ -321,8 +333,16 @@ func (j *Journal) Pending(after uint64, limit int) []Item {
 		}
 		return 0
 	})
-	rest := j.state.Outbox[i:]
-	return slices.Clone(rest[:min(limit, len(rest))])
+	var out []Item
+	for _, it := range j.state.Outbox[i:] {
+		if len(out) == limit {
+			break
+		}
+		if !j.held[it.Seq] {
+			out = append(out, it)
+		}
+	}
+	return out
 }
 
 // PendingOf says whether the outbox still holds an item of the fence: one of the
