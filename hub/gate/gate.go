@@ -22,12 +22,15 @@ func Judge(spec fleet.Spec, a *fleet.Attempt) fleet.Verdict {
 		return v(fleet.Unknown, "evidence incomplete: no record of how the attempt ended")
 	}
 	switch a.Exit.Reason {
+	case "exited", "":
 	case "timeout", "idle_timeout", "first_response_timeout":
 		return v(fleet.Reject, "ended by its %s", words[a.Exit.Reason])
 	case "stopped":
 		return v(fleet.Reject, "stopped before it was done")
 	case "start_failed":
 		return v(fleet.Reject, "could not be started: %s", a.Exit.Detail)
+	default:
+		return v(fleet.Ask, "ended in a way that this hub does not know: %s", a.Exit.Reason)
 	}
 	if spec.Kind == fleet.KindExec {
 		return exec(spec, a, v)
@@ -81,7 +84,7 @@ func agent(spec fleet.Spec, a *fleet.Attempt, v verdict) fleet.Verdict {
 			return out
 		}
 		return v(fleet.Accept, "%s verified", count(e.CommitCount))
-	case e.Closure != "":
+	case e.Closure != "" && e.RescueRef == "":
 		return v(fleet.Accept, "nothing to change, says the run: %s", e.Closure)
 	case e.NoRepo || spec.Repo == nil:
 		return v(fleet.Ask, "there is no repository, so nothing but the answer shows what was done")
