@@ -224,8 +224,8 @@ func (a *Attempt) HoldsSlot() bool {
 	switch a.State {
 	case AttemptAssigned, AttemptRunning:
 		return true
-	case AttemptLost, AttemptWithdrawn:
-		return !a.Gone && a.AcceptedAt != nil
+	case AttemptLost:
+		return !a.Gone
 	}
 	return false
 }

@@ -122,7 +122,7 @@ var moves = map[State]map[State]Move{
 		Succeeded:   "the same attempt reported its end and was judged at once",
 		Failed:      "the same attempt reported its end and was judged at once",
 		NeedsReview: "the same attempt reported its end and was judged at once",
-		Queued:      "rerun by the job's own rule or by a person",
+		Queued:      "retried by a person",
 		Cancelled:   "abandoned by an admin, or ended on request",
 	},
 }
