@@ -21,6 +21,7 @@ func (s *Server) blobRoutes() {
 	put := op(http.MethodPut, "/v1/blobs/{sha256}", "put-blob", "Upload one part of an input", fleet.RoleOperator)
 	put.MaxBodyBytes, put.BodyReadTimeout = maxPart, partTime
 	put.Errors = append(put.Errors, 409, 413, 416, 422, 507)
+	put.RequestBody = &huma.RequestBody{}
 	put.Description = "Send the parts in order, each at most 8 MiB; the answer is 202 until the blob is whole and its digest verified, then 201. HEAD tells where to go on. Needs the role operator."
 	huma.Register(s.api, put, wrap(s, func(ctx context.Context, in *struct {
 		Digest  string `path:"sha256"`
@@ -30,6 +31,7 @@ func (s *Server) blobRoutes() {
 	}) (*uploadOut, error) {
 		return s.upload(ctx, fleet.Digest(in.Digest), in.Size, in.Offset, in.RawBody)
 	}))
+	put.RequestBody.Required = false // there are empty blobs
 	huma.Register(s.api, op(http.MethodHead, "/v1/blobs/{sha256}", "head-blob", "How much of an input is stored", fleet.RoleOperator), wrap(s, func(ctx context.Context, in *struct {
 		Digest string `path:"sha256"`
 		Size   int64  `query:"size" minimum:"0" doc:"of the whole blob; without it only a whole one is found"`

@@ -49,6 +49,9 @@ func (s *Server) show(v state.View, j *fleet.Job) api.Job {
 	}
 	if e := a.Evidence; e != nil {
 		out.HeadCommit = e.Tip
+		if out.BaseCommit == "" {
+			out.BaseCommit = e.Base
+		}
 		if e.Branch != "" {
 			out.Branch = e.Branch
 		}
