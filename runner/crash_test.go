@@ -91,6 +91,7 @@ func (c *child) kill() {
 // A killed runner finds its running job again, adopts it, and no byte of output or
 // events is lost or doubled.
 func TestKilledRunnerAdoptsItsJob(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	c := h.child()
 	gate := filepath.Join(t.TempDir(), "gate")
@@ -115,6 +116,7 @@ func TestKilledRunnerAdoptsItsJob(t *testing.T) {
 
 // A job that ended while no runner was there is reported by the next one.
 func TestEndWithoutARunnerIsReported(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	c := h.child()
 	dir := t.TempDir()
@@ -133,6 +135,7 @@ func TestEndWithoutARunnerIsReported(t *testing.T) {
 
 // A job whose supervisor was killed is lost, whatever it did; its processes are gone.
 func TestKilledSupervisorIsLost(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	r := h.newRunner()
 	j, f := h.run(r.id, "/bin/sh", "-c", "echo $$; exec sleep 60")
@@ -158,6 +161,7 @@ func TestKilledSupervisorIsLost(t *testing.T) {
 // A runner that ends by itself leaves its job running for the next one; one in
 // development mode ends it.
 func TestStoppedRunnerLeavesItsJob(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	cfg := Config{Dir: t.TempDir(), Name: "box", Slots: 2, Ticket: h.ticket(), Self: self(t), Logger: testLogger("RUNNER_LOG")}
 	r := h.restart(cfg)
@@ -181,6 +185,7 @@ func TestStoppedRunnerLeavesItsJob(t *testing.T) {
 // Many jobs, a runner that is killed again and again: each ends once, with all of
 // its output.
 func TestManyJobsUnderKills(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	c := h.child()
 	type one struct {

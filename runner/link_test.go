@@ -51,6 +51,7 @@ func (h *testHub) front(t *testing.T, meddle func(w http.ResponseWriter, r *http
 
 // Where no WebSocket gets through, the runner turns to plain requests by itself.
 func TestFallsBackToPlainRequests(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	h.front(t, func(w http.ResponseWriter, r *http.Request) bool {
 		if strings.HasSuffix(r.URL.Path, "/link") {
@@ -69,6 +70,7 @@ func TestFallsBackToPlainRequests(t *testing.T) {
 // Answers of exchanges get lost: the same request again gets the same answer, and a
 // job is none the worse.
 func TestLostAnswersOfExchanges(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	n := 0
 	seen := make(chan struct{}, 1)
@@ -108,6 +110,7 @@ func TestLostAnswersOfExchanges(t *testing.T) {
 // A second holder of the same identity is refused, and so is the first: neither
 // comes back by itself.
 func TestCopiedDirectoryStandsDown(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	cfg := Config{Dir: t.TempDir(), Name: "box", Ticket: h.ticket(), Self: self(t), Logger: testLogger("RUNNER_LOG")}
 	r := h.restart(cfg)
@@ -143,6 +146,7 @@ func TestCopiedDirectoryStandsDown(t *testing.T) {
 }
 
 func TestNewerSessionSupersedes(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	r := h.newRunner()
 	h.srv.EndAll(fleet.Superseded, "a newer session took over")
@@ -159,6 +163,7 @@ func TestNewerSessionSupersedes(t *testing.T) {
 }
 
 func TestOneRunnerADirectory(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	r := h.newRunner()
 	second, err := New(Config{Dir: r.dir, Name: "box"})
@@ -172,6 +177,7 @@ func TestOneRunnerADirectory(t *testing.T) {
 
 // The answer to an enrolment is lost: the same keys ask again and are the same runner.
 func TestEnrolmentMayBeRepeated(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	direct := h.url
 	first := true
@@ -213,6 +219,7 @@ func TestWithoutTicketOrIdentity(t *testing.T) {
 
 // A desired set that is older than one already seen is passed over whole.
 func TestOlderDesiredSetIsPassedOver(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	r := h.newRunner()
 	s, err := r.link.current(t.Context())
@@ -242,6 +249,7 @@ func (r *Runner) answeredFor(f fleet.Fence) bool {
 
 // Orders that are forged, changed or of another runner never begin anything.
 func TestForgedOrdersAreDeclined(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	r := h.newRunner()
 	s, err := r.link.current(t.Context())
@@ -268,6 +276,7 @@ func TestForgedOrdersAreDeclined(t *testing.T) {
 
 // A blob whose transfer breaks goes on from where it broke; a wrong one is refused.
 func TestFetchGoesOnAfterABreak(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	big := []byte(`["/bin/sh","-c","echo ok","` + strings.Repeat("0123456789abcdef", 4000) + `"]`)
 	breaks := 0
@@ -378,6 +387,7 @@ func certificates(t *testing.T) (ca *x509.Certificate, leaf tls.Certificate) {
 
 // A hub that is away for a while is found again, with everything that is owed to it.
 func TestHubAwayForAWhile(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	c := &cable{}
 	r := h.newRunner(func(cfg *Config) { cfg.Dial = c.dial })
@@ -392,6 +402,7 @@ func TestHubAwayForAWhile(t *testing.T) {
 }
 
 func TestRunEndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	r := h.newRunner()
 	done := make(chan error, 1)

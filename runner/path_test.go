@@ -16,6 +16,7 @@ import (
 
 // An exec job's whole way: order, fence, accept, process, output, result, seal, forget.
 func TestExecJobFromOrderToForget(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	r := h.newRunner()
 	j, f := h.run(r.id, "/bin/sh", "-c", "echo hello; echo oops >&2; echo $TUGLINE_JOB_ID")
@@ -48,6 +49,7 @@ func (r *testRunner) forgets(f fleet.Fence) {
 // Between the order and the process there are two fsyncs of the journal: the fence
 // and the launch intent.
 func TestStartCostsTwoSyncs(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	r := h.newRunner()
 	h.holds(t, r) // the first job pays for lazy things
@@ -72,6 +74,7 @@ func (h *testHub) holds(t *testing.T, r *testRunner) {
 }
 
 func TestHowJobsEnd(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	r := h.newRunner()
 	for _, c := range []struct {
@@ -107,6 +110,7 @@ func TestHowJobsEnd(t *testing.T) {
 }
 
 func TestCancelEndsTheProcess(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	r := h.newRunner()
 	j, f := h.run(r.id, "/bin/sh", "-c", "echo $$; exec sleep 60")
@@ -124,6 +128,7 @@ func TestCancelEndsTheProcess(t *testing.T) {
 
 // A job cancelled before its accept never runs: the refused accept ends the attempt.
 func TestWithdrawnWhilePreparingNeverRuns(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	r := h.newRunner()
 	block := make(chan struct{})
@@ -161,6 +166,7 @@ func TestWithdrawnWhilePreparingNeverRuns(t *testing.T) {
 }
 
 func TestOwnerDeclines(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	dir := t.TempDir()
 	owner := "origins: [manual]\npush: never\nrepositories: {allow: ['https://ok.example/**']}\nslots: 1\n"
@@ -226,6 +232,7 @@ func TestOwnerDeclines(t *testing.T) {
 
 // What never was here is not started: an accepted attempt of another life is lost.
 func TestAcceptedAndNotHereIsLostNeverStarted(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	r := h.newRunner()
 	mark := filepath.Join(t.TempDir(), "ran")
@@ -291,6 +298,7 @@ func TestJobEnvironmentIsAnAllowlist(t *testing.T) {
 
 // Every output byte arrives once, whatever happens to the connection.
 func TestOutputOverABrokenCable(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	c := &cable{}
 	r := h.newRunner(func(cfg *Config) { cfg.Dial = c.dial })

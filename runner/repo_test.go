@@ -65,6 +65,7 @@ func (h *testHub) blob(d fleet.Digest) []byte {
 // A job in a repository: worktree, commit of what was left, evidence, blobs, push
 // under a permit, and a follow-up that goes on in the same worktree.
 func TestRepositoryJobWithPushAndFollowUp(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	r := h.newRunner(allowFile(t, ""))
 	bare, base := repository(t)
@@ -156,6 +157,7 @@ func TestFollowUpGoesOnInTheSameWorktree(t *testing.T) {
 
 // A push is refused while the work is not accepted; the work is kept.
 func TestRejectedWorkIsNotPushed(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	h.verdict = func(*fleet.Job, *wire.Finished) *fleet.Verdict {
 		return &fleet.Verdict{Decision: fleet.Reject, By: "gate", Reasons: []string{"no"}}
@@ -176,6 +178,7 @@ func TestRejectedWorkIsNotPushed(t *testing.T) {
 
 // Inputs come as blobs, and a directory without repository is empty for a new job.
 func TestInputsAreFetched(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	r := h.newRunner()
 	argv := h.put([]byte(`["/bin/sh","-c","ls -A; pwd; echo note > \"$TUGLINE_CLOSURE_FILE\""]`))
@@ -200,6 +203,7 @@ func TestInputsAreFetched(t *testing.T) {
 
 // An agent that pushes by itself gets a password only through its attempt's permit.
 func TestAgentAsksForCredentials(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	owner := allowFile(t, "push: agent\n")
 	r := h.newRunner(func(c *Config) {
@@ -230,6 +234,7 @@ func TestAgentAsksForCredentials(t *testing.T) {
 }
 
 func TestPlainRequestsCarryAWholeJob(t *testing.T) {
+	t.Parallel()
 	h := newHub(t)
 	r := h.newRunner(func(c *Config) { c.Transport = "http" })
 	p, _ := h.srv.PresenceOf(r.id)
