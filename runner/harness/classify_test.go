@@ -154,3 +154,16 @@ func FuzzParseLimits(f *testing.F) {
 		_ = refusal(text, at%2 == 0)
 	})
 }
+
+func TestAnswerThatBrokeOff(t *testing.T) {
+	for stop, want := range map[string]fleet.FailureClass{
+		`"stop_reason":"end_turn",`: fleet.ClassOK, ``: fleet.ClassOK, `"stop_reason":null,`: fleet.ClassProviderUnavailable,
+	} {
+		h, _ := Lookup("claude")
+		p := h.Parser(ParseRequest{})
+		p.Frame(fleet.Frame{Kind: fleet.FrameStdout, Payload: []byte(`{"type":"result","subtype":"success","is_error":false,` + stop + `"result":""}` + "\n")})
+		if _, o := p.End(ExitInfo{Reason: "exited"}); o.Class != want {
+			t.Errorf("a result with %q is %s (%s), want %s", stop, o.Class, o.Detail, want)
+		}
+	}
+}

@@ -61,7 +61,12 @@ func (d *claudeDecoder) end(s *stream, x ExitInfo) fleet.Outcome {
 		if words == "" {
 			words = s.answer
 		}
-		return s.ok(words)
+		o := s.ok(words)
+		if o.Class == fleet.ClassOK && string(d.result.Stop) == "null" {
+			// The CLI takes a stream that ends between two parts for a whole answer.
+			o.Class, o.Detail = fleet.ClassProviderUnavailable, "the model's last answer broke off before its end"
+		}
+		return o
 	}
 	o := fleet.Outcome{Class: d.errorClass(text), Detail: text, Terminal: true}
 	if d.aborted() || d.result.Subtype == "error_during_execution" && x.Reason != "exited" {

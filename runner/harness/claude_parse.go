@@ -86,6 +86,8 @@ type claudeResult struct {
 	Cost    float64     `json:"total_cost_usd"`
 	Usage   claudeUsage `json:"usage"`
 	Errors  []string    `json:"errors"`
+	// Stop is why the model ended its last answer: null where the answer broke off, absent in old versions.
+	Stop    json.RawMessage `json:"stop_reason"`
 	Denials []struct {
 		Tool string `json:"tool_name"`
 	} `json:"permission_denials"`
