@@ -22,8 +22,12 @@ func TestWholePath(t *testing.T) {
 		t.Run(string(cli), func(t *testing.T) {
 			t.Parallel()
 			for name, check := range map[string]func(*place, harness.CLI){
-				"success": success, "environment": keysKept, "cancel": cancelled, "queue": queued,
+				"success": success, "environment": keysKept, "cancel": cancelled, "queue": queued, "wait": waits, "idle": idleWait,
+				"own-repository": ownRepository,
 			} {
+				if name == "idle" && cli != harness.Codex {
+					continue // the others give up by themselves
+				}
 				t.Run(name, func(t *testing.T) { t.Parallel(); check(p.of(t), cli) })
 			}
 			for _, c := range cases {
@@ -104,7 +108,7 @@ var cases = []ending{
 	{name: "truncate-once", task: task{scenario: "truncate-once"}, only: []harness.CLI{harness.Codex, harness.Claude}, state: fleet.Succeeded, class: fleet.ClassOK},
 	{name: "truncate-between", task: task{scenario: "truncate-between"}, only: []harness.CLI{harness.Codex}, state: fleet.Succeeded, class: fleet.ClassOK},
 	{name: "truncate-between", task: task{scenario: "truncate-between"}, only: []harness.CLI{harness.Claude},
-		state: fleet.NeedsReview, class: fleet.ClassUnknown},
+		state: fleet.Failed, class: fleet.ClassProviderUnavailable, reason: "broke off"},
 }
 
 func (p *place) listed() {
@@ -187,6 +191,24 @@ func (p *place) parsed(cli harness.CLI, r result) {
 	}
 	if !strings.Contains(out, `"type":"file_change"`) || !strings.Contains(out, `"type":"command_execution"`) {
 		p.T.Errorf("harness parse tells no file change or command:\n%s", out)
+	}
+}
+
+// ownRepository works in the repository that this test belongs to.
+func ownRepository(p *place, cli harness.CLI) {
+	root := p.Git(".", "rev-parse", "--show-toplevel")
+	head, refs := p.Git(root, "rev-parse", "HEAD"), p.Git(root, "for-each-ref", "--format=%(refname)")
+	r := p.do(task{cli: cli, scenario: "success", nonce: string(cli) + "-own", repo: root})
+	p.want(r, fleet.Succeeded, fleet.ClassOK, "1 new commit verified")
+	// Others may commit to it meanwhile: the base is the commit of then, or a later one.
+	if r.BaseCommit != head {
+		p.Git(root, "merge-base", "--is-ancestor", head, r.BaseCommit)
+	}
+	if now := p.Git(root, "for-each-ref", "--format=%(refname)"); now != refs {
+		p.T.Errorf("the repository's refs were\n%s\nand are\n%s", refs, now)
+	}
+	if d := p.Run("job", "diff", string(r.ID)); strings.Count(d, "diff --git") != 1 || !strings.Contains(d, "+++ b/"+fakemodel.HelloPath) {
+		p.T.Errorf("the diff is not of hello.txt alone:\n%s", d)
 	}
 }
 
