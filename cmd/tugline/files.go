@@ -124,9 +124,16 @@ func (a *app) pull(ctx context.Context, c *client, id, into, branch string) erro
 	if err := c.save(ctx, path, q, file, f.SHA256); err != nil {
 		return err
 	}
-	got, err := worktree.FetchBundle(ctx, l.Top, file, "", first(branch, j.Branch, "tugline/"+string(j.ID)))
+	branch = first(branch, j.Branch, "tugline/"+string(j.ID))
+	got, err := worktree.FetchBundle(ctx, l.Top, file, "", branch)
 	if errors.Is(err, fleet.InputMissing) {
-		return fail(exitFailed, "%s does not have the commit %s that job %s began at; fetch it first, or give the right repository with --into", l.Top, short(j.BaseCommit), j.ID)
+		if err := a.pullBase(ctx, c, j, l.Top, filepath.Join(dir, "base.bundle"), branch+"-base"); err != nil {
+			return err
+		}
+		got, err = worktree.FetchBundle(ctx, l.Top, file, "", branch)
+	}
+	if errors.Is(err, fleet.InputMissing) {
+		return baseMissing(j, l.Top)
 	}
 	if err != nil {
 		return err
@@ -158,6 +165,34 @@ func (a *app) pull(ctx context.Context, c *client, id, into, branch string) erro
 	}
 	fmt.Fprintf(a.out, "  git merge %s\n", got.Branch)
 	return nil
+}
+
+// pullBase brings back what a job began at where that was handed over: with
+// uncommitted changes it is a commit that no repository but the job's own has.
+func (a *app) pullBase(ctx context.Context, c *client, j *api.Job, top, file, branch string) error {
+	if j.Spec.Repo == nil || j.Spec.Repo.Bundle == "" {
+		return baseMissing(j, top)
+	}
+	d := j.Spec.Repo.Bundle
+	err := c.save(ctx, "/v1/blobs/"+string(d), nil, file, d)
+	if errors.Is(err, fleet.BlobMissing) {
+		return baseMissing(j, top)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err = worktree.FetchBundle(ctx, top, file, "", branch); err != nil {
+		if errors.Is(err, fleet.InputMissing) {
+			return baseMissing(j, top)
+		}
+		return err
+	}
+	a.say("branch %s is what the job began at, as it was sent with its uncommitted changes", branch)
+	return nil
+}
+
+func baseMissing(j *api.Job, top string) error {
+	return fail(exitFailed, "%s does not have the commit %s that job %s began at; fetch it first, or give the right repository with --into", top, short(j.BaseCommit), j.ID)
 }
 
 func (a *app) jobArtifactsCommand() *cobra.Command {

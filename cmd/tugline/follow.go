@@ -97,7 +97,7 @@ func (f *follower) finish(err error) error {
 		return err
 	}
 	state := f.state()
-	if j := f.job; j.StartedAt != nil && !j.Log.Sealed && !f.a.json {
+	if j := f.job; j.Log.Durable < j.Log.Bytes && !j.Log.Sealed && !f.a.json {
 		f.a.say("note: the runner has not sent the whole output yet; `tugline job logs %s` shows it later", f.id)
 	}
 	switch {

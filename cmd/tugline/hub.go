@@ -120,10 +120,19 @@ func (a *app) describeHub(at string, s *api.Status, now time.Time) {
 	}
 	show("jobs", "%s", first(cutFirst(jobs), "none"))
 	show("disk", "log %s, output %s, files %s; %s free", size(s.Disk.LogBytes), size(s.Disk.SpoolBytes), size(s.Disk.BlobBytes), size(s.Disk.FreeBytes))
-	show("kept", "jobs %s, at most %s; output %s, at most %s; audit %s", s.Retention.Jobs, count(int64(s.Retention.MaxJobs)), s.Retention.Output, size(s.Retention.OutputBytes), s.Retention.Audit)
+	show("kept", "jobs %s, at most %s; output %s, at most %s; audit %s", days(s.Retention.Jobs), count(int64(s.Retention.MaxJobs)), days(s.Retention.Output), size(s.Retention.OutputBytes), days(s.Retention.Audit))
 	for _, k := range slices.Sorted(maps.Keys(s.Settings)) {
 		show("setting", "%s = %s", k, s.Settings[k])
 	}
+}
+
+// days tells a keep time, which the hub writes as a duration.
+func days(s string) string {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 48*time.Hour {
+		return s
+	}
+	return plural(int(d/(24*time.Hour)), "day", "days")
 }
 
 // cutFirst takes the comma off the head of a list.

@@ -152,8 +152,8 @@ func (a *app) welcome(ctx context.Context, h *hub.Hub, cfg hub.Config, fresh boo
 
 // quoted writes a path as a shell reads it.
 func quoted(s string) string {
-	plain := strings.IndexFunc(s, func(r rune) bool {
-		return !(r == '/' || r == '.' || r == '-' || r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z')
+	plain := s != "" && strings.IndexFunc(s, func(r rune) bool {
+		return !(strings.ContainsRune("/.,:=@%+", r) || r == '-' || r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z')
 	}) < 0
 	if plain {
 		return s

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -190,7 +191,11 @@ func (a *app) jobExplainCommand() *cobra.Command {
 			if a.json {
 				return a.printRaw(raw)
 			}
-			fmt.Fprintf(a.out, "%s: %s\n", words(e.State), line(e.Summary))
+			text := line(e.Summary)
+			if !strings.HasPrefix(text, string(e.State)) {
+				text = words(e.State) + ": " + text
+			}
+			fmt.Fprintln(a.out, text)
 			if e.Ahead > 0 {
 				fmt.Fprintf(a.out, "%s before it in the queue.\n", plural(e.Ahead, "job is", "jobs are"))
 			}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -146,8 +145,8 @@ func (c *client) create(ctx context.Context, path, key string, body any, patienc
 	if code := exitCode(err); code == exitUnreachable || code == exitInterrupted || isInternal(err) {
 		return nil, &failure{
 			code: code, cause: err,
-			text: fmt.Sprintf("%s; it may or may not have been taken: repeat the same command with --idempotency-key %s, and it will not be done twice",
-				strings.TrimSuffix(sentence(err), "."), key),
+			text: fmt.Sprintf("%s; to try again without doing it twice, give the same command with --idempotency-key %s",
+				sentence(err), key),
 		}
 	}
 	return raw, err

@@ -182,7 +182,14 @@ func failureLine(j *api.Job) string {
 
 func kindLine(j *api.Job) string {
 	if j.Kind == fleet.KindExec {
-		return cut(line("exec "+strings.Join(j.Spec.Argv, " ")), 100)
+		var argv []string
+		for _, w := range j.Spec.Argv {
+			argv = append(argv, quoted(w))
+		}
+		if argv == nil {
+			argv = []string{"a command too long to be kept here"}
+		}
+		return cut(line("exec "+strings.Join(argv, " ")), 100)
 	}
 	text := string(j.Kind) + " " + j.Harness
 	if m := first(j.ReportedModel, j.Model); m != "" {
