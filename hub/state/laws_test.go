@@ -140,7 +140,7 @@ func anyCommand(t *rapid.T, m *Machine) Command {
 // what must be true of any state and any step.
 func TestLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		const steps = 40
+		const steps = 30
 		straight := New()
 		was := snapshotOf(t, straight)
 		var log [][]byte
