@@ -26,7 +26,14 @@ type node struct {
 
 func start(t *testing.T, dir string, bootstrap bool) *node {
 	t.Helper()
-	h, err := New(Config{Dir: dir, Listen: "127.0.0.1:0", Bootstrap: bootstrap, Version: "test"})
+	return startWith(t, Config{Dir: dir, Bootstrap: bootstrap}, time.Now)
+}
+
+func startWith(t *testing.T, cfg Config, wall func() time.Time) *node {
+	t.Helper()
+	cfg.Version = "test"
+	orDefault(&cfg.Listen, "127.0.0.1:0")
+	h, err := newHub(cfg, wall)
 	if err != nil {
 		t.Fatal(err)
 	}
