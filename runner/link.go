@@ -21,6 +21,8 @@ const (
 	retryWS      = 10 * time.Minute
 )
 
+var errTryWS = errors.New("time to try a WebSocket again")
+
 // link keeps this runner connected and gives the attempts what they need of the hub.
 // One goroutine connects and reads; heartbeats, reports and the reconciling of
 // desired sets have one each, so that nothing slow delays a heartbeat.
@@ -70,7 +72,12 @@ func (l *link) run(ctx context.Context) error {
 		s, err := l.connect(ctx, useHTTP)
 		if err == nil {
 			failedUpgrades = 0
+			again := func() bool { return false }
+			if mode == "auto" && useHTTP {
+				again = time.AfterFunc(time.Until(httpUntil), func() { s.end(errTryWS) }).Stop
+			}
 			err = l.serve(ctx, s)
+			again()
 			switch {
 			case time.Since(s.began) >= steadyAfter:
 				ladder.reset()

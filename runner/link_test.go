@@ -385,6 +385,38 @@ func certificates(t *testing.T) (ca *x509.Certificate, leaf tls.Certificate) {
 	return ca, tls.Certificate{Certificate: [][]byte{lder, der}, PrivateKey: leafKey, Leaf: parsed}
 }
 
+// A hub that lost bytes of a log that is not sealed yet gets them again.
+func TestLostBytesAreSentAgainBeforeTheSeal(t *testing.T) {
+	t.Parallel()
+	h := newHub(t)
+	hold := make(chan struct{})
+	h.mu.Lock()
+	h.refuse = func(c state.Command) error {
+		if _, ok := c.(*state.SealLog); ok {
+			select {
+			case <-hold:
+			default:
+				return fleet.Unavailable
+			}
+		}
+		return nil
+	}
+	h.mu.Unlock()
+	r := h.newRunner()
+	j, f := h.run(r.id, "/bin/sh", "-c", "echo one; echo two >&2")
+	h.ends(j, fleet.Succeeded)
+	eventually(t, "the seal to be asked for", func() bool { return r.journal.PendingOf(f, "sealed") })
+	if err := h.spool.Delete(j); err != nil {
+		t.Fatal(err)
+	}
+	close(hold)
+	h.sealed(j, f)
+	if got := h.text(j, f, fleet.FrameStdout) + h.text(j, f, fleet.FrameStderr); got != "one\ntwo\n" {
+		t.Errorf("output %q", got)
+	}
+	r.forgets(f)
+}
+
 // A hub that is away for a while is found again, with everything that is owed to it.
 func TestHubAwayForAWhile(t *testing.T) {
 	t.Parallel()

@@ -48,6 +48,7 @@ func (l *link) reports(ctx context.Context, s *session) {
 	l.r.mu.Lock()
 	l.r.acks = acks
 	l.r.mu.Unlock()
+	moved := time.Now() // when a report was last acknowledged, or sent while none was open
 	for {
 		for o.open < wire.ReportInFlight {
 			items := o.pick(l.r.journal.Pending(0, lookAhead), time.Now())
@@ -58,15 +59,22 @@ func (l *link) reports(ctx context.Context, s *session) {
 				s.end(err)
 				return
 			}
-			o.open++
+			if o.open++; o.open == 1 {
+				moved = time.Now()
+			}
 		}
 		timer := time.NewTimer(o.until(time.Now()))
 		select {
 		case <-l.r.journal.Changed():
 		case list := <-acks:
 			o.open--
-			o.settle(list, time.Now())
+			moved = time.Now()
+			o.settle(list, moved)
 		case <-timer.C:
+			if o.open > 0 && time.Since(moved) >= ackTime {
+				s.end(fmt.Errorf("the hub does not acknowledge reports: %w", context.DeadlineExceeded))
+				return
+			}
 		case <-ctx.Done():
 			timer.Stop()
 			return
@@ -123,7 +131,7 @@ func (o *outbox) settle(list []settled, now time.Time) {
 
 // until gives the time to the next repetition.
 func (o *outbox) until(now time.Time) time.Duration {
-	d := time.Minute
+	d := ackTime
 	for _, r := range o.retry {
 		if r.at.After(now) {
 			d = min(d, r.at.Sub(now))
@@ -215,15 +223,21 @@ func (l *link) settle(_ *session, ack wire.ReportAck) error {
 	}
 	for _, k := range ack.Items {
 		it, ok := pending[k.Seq]
-		if !ok || k.Retry {
+		if !ok {
+			continue
+		}
+		r.mu.Lock()
+		h := r.attempts[it.Fence]
+		r.mu.Unlock()
+		if k.Retry {
+			if h != nil && it.Kind == attempt.KindSealed && k.Code == fleet.SpoolGap {
+				h.attempt.Gap()
+			}
 			continue
 		}
 		if k.Code != "" {
 			r.log.Info("hub refused a report", "job", string(it.Job), "fence", it.Fence.String(), "kind", it.Kind, "code", string(k.Code), "detail", k.Detail)
 		}
-		r.mu.Lock()
-		h := r.attempts[it.Fence]
-		r.mu.Unlock()
 		if h == nil {
 			continue
 		}

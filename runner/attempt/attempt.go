@@ -133,6 +133,7 @@ type Attempt struct {
 	stop   chan struct{} // closed: stopReason is set
 	forget chan struct{} // closed: the hub needs nothing more
 	settle chan struct{} // a value: look at the outbox again
+	gap    chan struct{} // a value: the hub lacks bytes that it once had
 	done   chan struct{}
 
 	mu         sync.Mutex
@@ -147,13 +148,16 @@ type Attempt struct {
 	sent       int64
 
 	resumed bool // found again by a restarted runner; set before Run
+
+	factMu sync.Mutex                // held over the number of a fact
+	resend func(ctx context.Context) // brings the streams to the hub once more; nil without streams. Of Run's goroutine
 }
 
 func (h *Host) attempt(asg Assignment) *Attempt {
 	return &Attempt{
 		host: h, asg: asg, dir: h.attemptDir(asg.Job, asg.Fence),
 		log:    h.Logger.With("job", asg.Job, "fence", asg.Fence.String()),
-		permit: make(chan struct{}), stop: make(chan struct{}), forget: make(chan struct{}), settle: make(chan struct{}, 1),
+		permit: make(chan struct{}), stop: make(chan struct{}), forget: make(chan struct{}), settle: make(chan struct{}, 1), gap: make(chan struct{}, 1),
 		done: make(chan struct{}), phase: "preparing", since: time.Now(),
 	}
 }
@@ -304,6 +308,14 @@ func (a *Attempt) Forget() {
 func (a *Attempt) Acked() {
 	select {
 	case a.settle <- struct{}{}:
+	default:
+	}
+}
+
+// Gap says that the hub, asked to seal the log, lacks bytes of it.
+func (a *Attempt) Gap() {
+	select {
+	case a.gap <- struct{}{}:
 	default:
 	}
 }

@@ -273,16 +273,12 @@ func (m mask) copy(to io.Writer, from io.Reader) error {
 	}
 }
 
-// seal says that the hub holds both streams whole, and forgets what was masked.
+// seal says that the hub holds both streams whole.
 func (a *Attempt) seal(f *feed) error {
 	output, events, _, _ := f.at()
 	if why := f.lacking(); why != nil {
 		// There is nothing that could be sent again: the hub has refused it for good.
 		return a.host.Journal.Update(a.asg.Fence, journal.Lazy, func(p *journal.Progress) { p.Sealed = true })
 	}
-	if err := a.put(journal.Lazy, KindSealed, Sealed{Output: output, Events: events}, func(p *journal.Progress) { p.Sealed = true }); err != nil {
-		return err
-	}
-	_ = os.Remove(a.hiddenFile())
-	return nil
+	return a.put(journal.Lazy, KindSealed, Sealed{Output: output, Events: events}, func(p *journal.Progress) { p.Sealed = true })
 }

@@ -60,6 +60,7 @@ func (a *Attempt) untilForgotten(ctx context.Context) error {
 	if !a.settled(ctx) {
 		return nil
 	}
+	_ = os.Remove(a.hiddenFile()) // nothing is masked any more
 	a.enter(Settled, "finished", "")
 	select {
 	case <-a.forget:

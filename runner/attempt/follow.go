@@ -101,10 +101,16 @@ func (a *Attempt) follow(ctx context.Context, status process.Status) error {
 	if !ok {
 		return fmt.Errorf("find the attempt in the journal: %w", fleet.NotFound)
 	}
+	sources := map[Stream]source{Output: &outputSource{feed: f}, Events: events}
+	a.resend = func(ctx context.Context) {
+		for stream, src := range sources {
+			a.send(ctx, stream, f, src, false)
+		}
+	}
 	var sealing sync.WaitGroup // both streams are at the hub
 	unsealed := !rec.Progress.Sealed
 	if unsealed {
-		for stream, src := range map[Stream]source{Output: &outputSource{feed: f}, Events: events} {
+		for stream, src := range sources {
 			sealing.Add(1)
 			work.Go(func() {
 				defer sealing.Done()

@@ -109,6 +109,8 @@ func (a *Attempt) fact(kind string, value any) {
 	if err != nil || len(b) > fleet.MaxFact {
 		return
 	}
+	a.factMu.Lock()
+	defer a.factMu.Unlock()
 	rec, ok := a.host.Journal.Attempt(a.asg.Fence)
 	if !ok || rec.Progress.Facts >= fleet.MaxFacts {
 		return
@@ -160,6 +162,10 @@ func (a *Attempt) settled(ctx context.Context) bool {
 	for a.host.Journal.PendingOf(a.asg.Fence) {
 		select {
 		case <-a.settle:
+		case <-a.gap:
+			if a.resend != nil {
+				a.resend(ctx)
+			}
 		case <-ctx.Done():
 			return false
 		}
