@@ -12,7 +12,10 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/runner/harness"
 	"tugline.dev/tugline/runner/process"
 	"tugline.dev/tugline/shared/fleet"
 	"tugline.dev/tugline/shared/wire"
@@ -111,6 +114,83 @@ func TestKilledRunnerAdoptsItsJob(t *testing.T) {
 	}
 	if n := proposed[*state.AcceptAttempt](h); n != 1 {
 		t.Errorf("accepted %d times", n)
+	}
+}
+
+// slowCodex speaks like the CLI, one line at a time, and waits for a file in between.
+const slowCodex = `#!/bin/sh
+case "$1" in
+--version) echo "codex-cli 0.171.0"; exit 0;;
+login) echo "Logged in using an API key - sk-x" >&2; exit 0;;
+esac
+cat > /dev/null
+echo '{"type":"thread.started","thread_id":"0199a213-81c0-7800-8aa1-bbab2a035a53"}'
+echo '{"type":"turn.started"}'
+echo '{"type":"item.started","item":{"id":"item_0","type":"command_execution","command":"ls","aggregated_output":"","exit_code":null,"status":"in_progress"}}'
+echo 'a warning that holds sk-secret-0123456789' >&2
+while [ ! -e GATE ]; do sleep 0.02; done
+echo '{"type":"item.completed","item":{"id":"item_0","type":"command_execution","command":"ls","aggregated_output":"sk-secret-0123456789\n","exit_code":0,"status":"completed"}}'
+echo '{"type":"item.completed","item":{"id":"item_1","type":"agent_message","text":"done"}}'
+echo '{"type":"turn.completed","usage":{"input_tokens":100,"cached_input_tokens":0,"output_tokens":10}}'
+`
+
+// The events of a job whose runner was killed in between are, byte for byte, those
+// that its frames give in one go.
+func TestEventsAreDerivedAgainByteForByte(t *testing.T) {
+	t.Setenv("CODEX_API_KEY", "sk-secret-0123456789")
+	h := newHub(t)
+	gate := filepath.Join(t.TempDir(), "gate")
+	program := filepath.Join(t.TempDir(), "codex")
+	if err := os.WriteFile(program, []byte(strings.ReplaceAll(slowCodex, "GATE", gate)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(OwnerFile(dir), []byte("harnesses: {codex: {path: "+program+"}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := &child{h: h, dir: dir, tkt: h.ticket()}
+	c.start()
+	t.Cleanup(c.kill)
+	eventually(t, "the harness to be found", func() bool {
+		u, _ := h.View().Runner(c.id)
+		_, ok := u.Facts.Harness("codex")
+		return ok
+	})
+	j := h.submit(fleet.Spec{Kind: fleet.KindAgent, Harness: "codex"}, func(s *state.SubmitJob) { s.Prompt = h.put([]byte("do this")) })
+	f := h.assign(j, c.id)
+	eventually(t, "the first events", func() bool { return len(h.stream(j, f, wire.StreamEvents)) > 0 })
+	c.kill()
+	c.start()
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.ends(j, fleet.Succeeded)
+	h.sealed(j, f)
+	got := string(h.stream(j, f, wire.StreamEvents))
+	if strings.Contains(got, "sk-secret") || !strings.Contains(got, strings.Repeat("*", 20)) {
+		t.Errorf("the events are not masked: %s", got)
+	}
+	codex, _ := harness.Lookup("codex")
+	p := codex.Parser(harness.ParseRequest{})
+	var want []byte
+	add := func(events []fleet.Event) {
+		for _, e := range events {
+			want = append(want, e.Line()...)
+		}
+	}
+	for b := h.stream(j, f, wire.StreamOutput); len(b) > 0; {
+		fr, n, err := fleet.DecodeFrame(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		events, _ := p.Frame(fr)
+		add(events)
+		b = b[n:]
+	}
+	events, _ := p.End(harness.ExitInfo{Reason: "exited"})
+	add(events)
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("events (-from the frames at the hub +as sent):\n%s", d)
 	}
 }
 
