@@ -31,6 +31,8 @@ func TestBench(t *testing.T) {
 		{"log", measureLog},
 		{"task", measureTask},
 		{"jobs", measureJobs},
+		{"memory", measureMemory},
+		{"size", measureSize},
 	} {
 		if *only == "" || *only == part.name {
 			t.Run(part.name, func(t *testing.T) { part.run(t, s, m) })

@@ -107,6 +107,31 @@ func (c *client) text(id fleet.JobID) string {
 	return strings.TrimSpace(string(b))
 }
 
+type allocations struct{ count, bytes float64 }
+
+// allocated gives what the hub's process has allocated since its start.
+func (c *client) allocated() (a allocations) {
+	res, err := c.do(context.Background(), http.MethodGet, "/metrics", nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		v, _ := strconv.ParseFloat(value, 64)
+		switch name {
+		case "go_memstats_mallocs_total":
+			a.count = v
+		case "go_memstats_alloc_bytes_total":
+			a.bytes = v
+		}
+	}
+	if a.count == 0 || a.bytes == 0 {
+		c.t.Error("the hub does not tell its allocations")
+	}
+	return a
+}
+
 // ends follows every change and tells the jobs that have ended, with their verdicts.
 func (c *client) ends() <-chan api.Job {
 	ctx, stop := context.WithCancel(context.Background())
@@ -174,7 +199,11 @@ func measureJobs(t *testing.T, s *sheet, mc machine) {
 		c.next(ends)
 	}
 	latency(c, s, mc, ends)
+	a := c.allocated()
 	throughput(t, c, s, ends)
+	b := c.allocated()
+	s.note("hub process, a job: allocations", "", (b.count-a.count)/(rounds*burst))
+	s.note("hub process, a job: allocated", "KiB", (b.bytes-a.bytes)/(rounds*burst)/1024)
 	onDisk(m, s)
 }
 
