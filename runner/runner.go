@@ -73,8 +73,12 @@ type held struct {
 
 var errSlept = errors.New("the machine slept")
 
-// stopPatience is how long jobs may take to end with a runner in development mode.
-const stopPatience = 15 * time.Second
+// With a runner in development mode its jobs end, and the hub is told, within these
+// times.
+const (
+	stopPatience = 15 * time.Second
+	tellPatience = 3 * time.Second
+)
 
 // New checks the configuration. It starts and writes nothing.
 func New(cfg Config) (*Runner, error) {
@@ -245,7 +249,8 @@ func (r *Runner) changed() {
 	}
 }
 
-// endJobs stops every job and waits until their processes are gone, for a while.
+// endJobs stops every job and waits, for a while, until the processes are gone and
+// the hub has been told.
 func (r *Runner) endJobs() {
 	r.mu.Lock()
 	all := r.ordered()
@@ -253,16 +258,27 @@ func (r *Runner) endJobs() {
 	for _, h := range all {
 		h.attempt.Stop("the runner stops")
 	}
-	deadline := time.NewTimer(stopPatience)
+	if !waitUntil(stopPatience, func() bool { return r.busy() == 0 }) {
+		r.log.Warn("jobs did not end in time; they go on under their supervisors", "count", r.busy())
+		return
+	}
+	if !waitUntil(tellPatience, func() bool { return len(r.journal.Pending(0, 1)) == 0 }) {
+		r.log.Info("the hub does not hear of the ends now; they stay in the outbox")
+	}
+}
+
+// waitUntil looks again and again, and gives up after a time.
+func waitUntil(patience time.Duration, ok func() bool) bool {
+	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for r.busy() > 0 {
+	for !ok() {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			r.log.Warn("jobs did not end in time; they go on under their supervisors", "count", r.busy())
-			return
+			return false
 		}
 	}
+	return true
 }
