@@ -99,6 +99,7 @@ const (
 	groupWork = "work"
 	groupLook = "look"
 	groupMesh = "mesh"
+	groupElse = "else"
 )
 
 func (a *app) root() *cobra.Command {
@@ -109,10 +110,11 @@ func (a *app) root() *cobra.Command {
 the queue and the records; runners pull work from it, do it in git worktrees and
 report back with evidence.
 
-Try it on this machine alone:
-  tugline dev                                        hub and runner in one process
-  tugline exec --repo . -- make test                 in another terminal
+Try it on this machine alone, the first in one terminal, the others in a second:
+  tugline dev
+  tugline exec --repo . -- make test
   tugline run --repo . --harness codex "fix the failing test"`,
+		Version:       thisBuild().Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noCommand,
@@ -122,21 +124,29 @@ Try it on this machine alone:
 		&cobra.Group{ID: groupWork, Title: "Give work:"},
 		&cobra.Group{ID: groupLook, Title: "Look and decide:"},
 		&cobra.Group{ID: groupMesh, Title: "Run the mesh:"},
+		&cobra.Group{ID: groupElse, Title: "Else:"},
 	)
+	root.SetCompletionCommandGroupID(groupElse)
+	root.SuggestionsMinimumDistance = 2
+	root.SetVersionTemplate("tugline {{.Version}}\n")
+	root.SetUsageFunc(func(c *cobra.Command) error {
+		usageText(c.OutOrStdout(), c)
+		return nil
+	})
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		return &failure{code: exitUsage, text: err.Error(), cause: err}
 	})
 	f := root.PersistentFlags()
-	f.StringVar(&a.hub, "hub", "", "URL of the hub (TUGLINE_HUB; else the current context)")
-	f.StringVar(&a.token, "token", "", "operator token (TUGLINE_TOKEN; better than here, where others may see it)")
-	f.StringVar(&a.caFile, "ca-file", "", "CA certificate of a hub with its own CA (TUGLINE_CA_FILE)")
+	f.StringVar(&a.hub, "hub", "", "`URL` of the hub (TUGLINE_HUB; else the current context)")
+	f.StringVar(&a.token, "token", "", "operator `TOKEN` (better in TUGLINE_TOKEN: others may see it here)")
+	f.StringVar(&a.caFile, "ca-file", "", "`FILE` with the CA certificate of a hub that has its own (TUGLINE_CA_FILE)")
 	root.AddCommand(
 		a.runCommand(), a.execCommand(),
 		a.jobCommand(), a.runnerCommand(), a.harnessCommand(),
 		a.devCommand(), a.hubCommand(), a.tokenCommand(), a.contextCommand(), a.versionCommand(),
 	)
 	root.SetHelpCommand(&cobra.Command{
-		Use: "help [COMMAND]", Short: "Explain a command",
+		Use: "help [COMMAND]", Short: "Explain a command", GroupID: groupElse,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
@@ -146,6 +156,7 @@ Try it on this machine alone:
 		},
 	})
 	each(root, func(c *cobra.Command) {
+		c.DisableFlagsInUseLine = true
 		if c.Args != nil {
 			check := c.Args
 			c.Args = func(cmd *cobra.Command, args []string) error {

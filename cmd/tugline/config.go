@@ -310,5 +310,5 @@ The token is taken from --token, from TUGLINE_TOKEN, or from a line on standard 
 			return nil
 		},
 	}
-	return group("context", "Keep hubs and choose between them", groupMesh, list, use, add)
+	return group("context", "Keep hubs and choose between them", groupElse, local(list), local(use), add)
 }

@@ -55,11 +55,11 @@ named. Ctrl-C stops it; jobs that run go on and are found again at the next star
 			return d.run(cmd.Context())
 		},
 	}
-	c.Flags().StringVar(&d.dir, "data-dir", "", "where everything is kept (default ~/.local/share/tugline/dev)")
-	c.Flags().StringVar(&d.listen, "listen", "", "HOST:PORT of the hub (default 127.0.0.1 with a free port, the same again if it can be)")
-	c.Flags().IntVar(&d.slots, "slots", 0, "jobs at a time (default as runner.yaml says, else 1)")
-	c.Flags().StringVar(&d.level, "log-level", "info", "debug, info, warn or error, for the log in the data directory")
-	return c
+	c.Flags().StringVar(&d.dir, "data-dir", "", "`DIR` where everything is kept (default ~/.local/share/tugline/dev)")
+	c.Flags().StringVar(&d.listen, "listen", "", "`HOST:PORT` of the hub (default 127.0.0.1 and a free port, the next time the same)")
+	c.Flags().IntVar(&d.slots, "slots", 0, "jobs `N` at a time (default as runner.yaml says, else 1)")
+	c.Flags().StringVar(&d.level, "log-level", "info", "`LEVEL` of the log in the data directory: debug, info, warn, error")
+	return local(c)
 }
 
 // run starts both and stops them again: the runner first, so that it can still say

@@ -93,8 +93,8 @@ branch that has other commits is left as it is.`,
 			return a.pull(cmd.Context(), c, args[0], into, branch)
 		},
 	}
-	c.Flags().StringVar(&into, "into", ".", "repository to fetch into")
-	c.Flags().StringVar(&branch, "branch", "", "name for the branch (default that of the job)")
+	c.Flags().StringVar(&into, "into", ".", "`DIR` of the repository to fetch into")
+	c.Flags().StringVar(&branch, "branch", "", "`NAME` for the branch (default that of the job)")
 	return a.jsonFlag(c)
 }
 
@@ -235,7 +235,7 @@ func (a *app) jobArtifactsCommand() *cobra.Command {
 			return t.print(a.out)
 		},
 	}
-	c.Flags().StringVarP(&out, "output", "o", "", "file to write to; - or none: standard output")
+	c.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write to; - or none: standard output")
 	return a.jsonFlag(c)
 }
 

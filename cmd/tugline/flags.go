@@ -34,41 +34,41 @@ type jobFlags struct {
 func (f *jobFlags) add(c *cobra.Command, agent bool) {
 	s := c.Flags()
 	s.SortFlags = false
-	s.StringVar(&f.repo, "repo", "", "repository to work in: a directory here, whose HEAD is sent, or a URL; none: an empty directory")
-	s.StringVar(&f.ref, "ref", "", "branch, tag or commit to begin at (default HEAD)")
+	s.StringVar(&f.repo, "repo", "", "repository to work in: a `PATH` here, whose HEAD is sent, or a URL (default an empty directory)")
+	s.StringVar(&f.ref, "ref", "", "`REF` to begin at: branch, tag or commit (default HEAD)")
 	s.BoolVar(&f.dirty, "include-dirty", false, "send the uncommitted changes of the directory too")
-	s.StringVar(&f.branch, "branch", "", "name of the job's branch (default tugline/JOB)")
-	s.IntVar(&f.depth, "depth", 0, "commits of history to fetch from a URL; 0 is all")
-	s.StringVar(&f.on, "on", "", "the only runner that may take it")
-	s.StringArrayVar(&f.require, "require", nil, "label k=v that the runner must carry (repeatable)")
+	s.StringVar(&f.branch, "branch", "", "`NAME` of the job's branch (default tugline/JOB)")
+	s.IntVar(&f.depth, "depth", 0, "commits `N` of history to fetch from a URL (default all)")
+	s.StringVar(&f.on, "on", "", "the only `RUNNER` that may take it")
+	s.StringArrayVar(&f.require, "require", nil, "label `K=V` that the runner must carry (repeatable)")
 	if agent {
-		s.StringVar(&f.harness, "harness", "", "agent: codex, claude or opencode (default as set on the hub)")
-		s.StringVar(&f.model, "model", "", "model, as the agent names it")
+		s.StringVar(&f.harness, "harness", "", "agent `NAME`: codex, claude or opencode (default as set on the hub)")
+		s.StringVar(&f.model, "model", "", "`MODEL`, as the agent names it")
 	} else {
 		s.StringVar(&f.harness, "harness", "", "exec, which is the default")
 		s.StringVar(&f.model, "model", "", "")
 		s.MarkHidden("harness")
 		s.MarkHidden("model")
 	}
-	s.StringVar(&f.permissions, "permissions", "", "what it may do: read, workspace (default) or full; the runner's owner sets the most")
-	s.StringArrayVar(&f.env, "env", nil, "environment entry k=v (repeatable); recorded, so never a credential")
-	s.StringArrayVar(&f.secrets, "secret", nil, "name of a secret in the runner owner's store (repeatable)")
-	s.StringVar(&f.commit, "commit", "", "what is left uncommitted: auto (default) commits it, never only keeps it safe")
-	s.StringVar(&f.push, "push", "", "branch to push the accepted work to, never by force")
-	s.StringVar(&f.onLost, "on-lost", "", "when the runner is lost: hold (default) or rerun")
-	s.StringVar(&f.automation, "automation", "", "name of the script that asks, instead of a person")
-	s.StringVar(&f.concurrency, "key", "", "at most one job at a time with this key")
-	s.DurationVar(&f.timeout, "timeout", 0, "end it after this time (default 2h)")
+	s.StringVar(&f.permissions, "permissions", "", "what it may do, `P`: read, workspace (default) or full; the runner's owner sets the most")
+	s.StringArrayVar(&f.env, "env", nil, "environment entry `K=V` (repeatable); recorded, so never a credential")
+	s.StringArrayVar(&f.secrets, "secret", nil, "`NAME` of a secret in the runner owner's store (repeatable)")
+	s.StringVar(&f.commit, "commit", "", "`WHEN` to commit what is left over: auto (default), or never, which only keeps it safe")
+	s.StringVar(&f.push, "push", "", "`BRANCH` to push the accepted work to, never by force")
+	s.StringVar(&f.onLost, "on-lost", "", "`WHAT` to do when the runner is lost: hold (default) or rerun")
+	s.StringVar(&f.automation, "automation", "", "`NAME` of the script that asks, instead of a person")
+	s.StringVar(&f.concurrency, "key", "", "at most one job at a time with this `KEY`")
+	s.DurationVar(&f.timeout, "timeout", 0, "end it after a `DURATION` (default 2h)")
 	if agent {
-		s.DurationVar(&f.idle, "idle-timeout", 0, "end it after this time without output (default 15m)")
-		s.DurationVar(&f.firstResponse, "first-response-timeout", 0, "end it when nothing came by then (default 5m)")
+		s.DurationVar(&f.idle, "idle-timeout", 0, "end it after a `DURATION` without output (default 15m)")
+		s.DurationVar(&f.firstResponse, "first-response-timeout", 0, "end it when nothing came for a `DURATION` (default 5m)")
 	} else {
-		s.DurationVar(&f.idle, "idle-timeout", 0, "end it after this time without output (default none)")
-		s.DurationVar(&f.firstResponse, "first-response-timeout", 0, "end it when nothing came by then (default none)")
+		s.DurationVar(&f.idle, "idle-timeout", 0, "end it after a `DURATION` without output (default none)")
+		s.DurationVar(&f.firstResponse, "first-response-timeout", 0, "end it when nothing came for a `DURATION` (default none)")
 	}
-	s.DurationVar(&f.queue, "queue-timeout", 0, "give up when no runner took it by then (default none)")
+	s.DurationVar(&f.queue, "queue-timeout", 0, "give up when no runner took it for a `DURATION` (default none)")
 	s.BoolVarP(&f.detach, "detach", "d", false, "print the job's id and do not follow it")
-	s.StringVar(&f.key, "idempotency-key", "", "repeat a request whose end is unknown: the key that was printed then")
+	s.StringVar(&f.key, "idempotency-key", "", "repeat a request whose end is unknown: the `KEY` printed then")
 }
 
 // submit checks the flags and makes the request, all but the repository.
@@ -160,7 +160,7 @@ func pairs(flag string, words []string) (map[string]string, error) {
 type promptFlags struct{ file string }
 
 func (p *promptFlags) add(c *cobra.Command) {
-	c.Flags().StringVarP(&p.file, "prompt-file", "f", "", "read the prompt from a file, - for standard input")
+	c.Flags().StringVarP(&p.file, "prompt-file", "f", "", "`FILE` with the prompt, - for standard input")
 }
 
 // prompt takes the one prompt that was given.

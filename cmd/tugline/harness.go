@@ -11,7 +11,7 @@ import (
 )
 
 func (a *app) harnessCommand() *cobra.Command {
-	list := a.jsonFlag(&cobra.Command{
+	list := local(a.jsonFlag(&cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "Agents found on this machine, and whether they are signed in", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			found := harness.Detect(cmd.Context(), harness.DetectRequest{Env: a.environ, All: true})
@@ -31,7 +31,7 @@ func (a *app) harnessCommand() *cobra.Command {
 			}
 			return t.print(a.out)
 		},
-	})
+	}))
 	var exit int
 	var stderr string
 	parse := &cobra.Command{
@@ -58,7 +58,7 @@ makes of it as JSON lines; the last line is the outcome. For reports of mistakes
 			return nil
 		},
 	}
-	parse.Flags().IntVar(&exit, "exit", 0, "how it ended: its exit code, or -N for signal N")
-	parse.Flags().StringVar(&stderr, "stderr", "", "file with what it wrote to standard error")
-	return group("harness", "Agents: what is installed here, and what their streams mean", groupLook, list, parse)
+	parse.Flags().IntVar(&exit, "exit", 0, "how it ended: its exit code `N`, or -N for signal N")
+	parse.Flags().StringVar(&stderr, "stderr", "", "`FILE` with what it wrote to standard error")
+	return group("harness", "Agents: what is installed here, and what their streams mean", groupLook, list, local(parse))
 }

@@ -65,10 +65,10 @@ to paste is printed, elsewhere the ticket alone.`,
 			return nil
 		},
 	}
-	c.Flags().DurationVar(&ttl, "ttl", 15*time.Minute, "how long it holds, at most 24h")
-	c.Flags().IntVar(&b.Uses, "uses", 1, "how many runners may use it")
-	c.Flags().StringArrayVar(&labels, "label", nil, "label k=v of the runners (repeatable)")
-	c.Flags().StringVar(&b.For, "for", "", "a runner that is to enrol anew under its id")
+	c.Flags().DurationVar(&ttl, "ttl", 15*time.Minute, "how long it holds, a `DURATION` up to 24h")
+	c.Flags().IntVar(&b.Uses, "uses", 1, "how many runners `N` may use it")
+	c.Flags().StringArrayVar(&labels, "label", nil, "label `K=V` of the runners (repeatable)")
+	c.Flags().StringVar(&b.For, "for", "", "a `RUNNER` that is to enrol anew under its id")
 	c.RegisterFlagCompletionFunc("for", a.completeRunners)
 	return a.jsonFlag(c)
 }
@@ -202,7 +202,7 @@ func (a *app) hubAuditCommand() *cobra.Command {
 			return t.print(a.out)
 		},
 	}
-	c.Flags().IntVar(&limit, "limit", 100, "at most so many, up to 500")
-	c.Flags().Uint64Var(&before, "before", 0, "only records before this index")
+	c.Flags().IntVar(&limit, "limit", 100, "at most `N`, up to 500")
+	c.Flags().Uint64Var(&before, "before", 0, "only records before this `INDEX`")
 	return a.jsonFlag(c)
 }

@@ -59,16 +59,16 @@ Exit code 78 means that a newer version wrote its data and must run it.`,
 	}
 	f := c.Flags()
 	f.SortFlags = false
-	f.StringVar(&cfg.Dir, "data-dir", "", "data directory (required)")
-	f.StringVar(&cfg.Listen, "listen", "", "HOST:PORT for people and runners (required)")
+	f.StringVar(&cfg.Dir, "data-dir", "", "data `DIR` (required)")
+	f.StringVar(&cfg.Listen, "listen", "", "`HOST:PORT` for people and runners (required)")
 	f.BoolVar(&cfg.Bootstrap, "bootstrap", false, "make a new cluster of one node if the directory holds none")
-	f.StringVar(&cfg.TLSCert, "tls-cert", "", "certificate, PEM")
-	f.StringVar(&cfg.TLSKey, "tls-key", "", "its key, PEM")
+	f.StringVar(&cfg.TLSCert, "tls-cert", "", "`FILE` with its certificate, PEM")
+	f.StringVar(&cfg.TLSKey, "tls-key", "", "`FILE` with the key of that certificate, PEM")
 	f.BoolVar(&cfg.PlainHTTP, "plain-http", false, "no TLS: on loopback, or behind a proxy that ends it")
-	f.StringVar(&cfg.PublicURL, "public-url", "", "where people and runners reach it, when not at --listen")
-	f.StringArrayVar(&proxies, "trusted-proxy", nil, "address range of a proxy whose X-Forwarded-For counts (repeatable)")
-	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
-	return c
+	f.StringVar(&cfg.PublicURL, "public-url", "", "`URL` where people and runners reach it, when not at --listen")
+	f.StringArrayVar(&proxies, "trusted-proxy", nil, "address range `CIDR` of a proxy whose X-Forwarded-For counts (repeatable)")
+	f.StringVar(&level, "log-level", "info", "`LEVEL` of the log: debug, info, warn, error")
+	return local(c)
 }
 
 func prefix(s string) (netip.Prefix, error) {

@@ -76,11 +76,11 @@ func (a *app) jobListCommand() *cobra.Command {
 			return a.jobTable(js, time.Now())
 		},
 	}
-	c.Flags().StringVar(&state, "state", "", "only jobs in this state")
+	c.Flags().StringVar(&state, "state", "", "only jobs in this `STATE`")
 	c.Flags().BoolVar(&active, "active", false, "only jobs that have not ended")
-	c.Flags().StringVar(&runner, "runner", "", "only jobs of this runner")
-	c.Flags().IntVar(&limit, "limit", 50, "at most so many, up to 500")
-	c.Flags().StringVar(&before, "before", "", "only jobs older than this one")
+	c.Flags().StringVar(&runner, "runner", "", "only jobs of this `RUNNER`")
+	c.Flags().IntVar(&limit, "limit", 50, "at most `N`, up to 500")
+	c.Flags().StringVar(&before, "before", "", "only jobs older than the job `ID`")
 	c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateWords(), cobra.ShellCompDirectiveNoFileComp))
 	c.RegisterFlagCompletionFunc("runner", a.completeRunners)
 	return a.jsonFlag(c)
@@ -254,7 +254,7 @@ func (a *app) jobCancelCommand() *cobra.Command {
 func (a *app) jobSettleCommand(verb, short string) *cobra.Command {
 	var reason string
 	return a.jobAct(verb+" ID", verb, short, func(c *cobra.Command) {
-		c.Flags().StringVar(&reason, "reason", "", "why, for the record")
+		c.Flags().StringVar(&reason, "reason", "", "why, for the record: `TEXT`")
 	}, func() any { return api.Settle{Reason: reason} }, "is settled")
 }
 
@@ -298,11 +298,11 @@ wait); afterwards the same session is resumed in the same worktree on the same r
 		},
 	}
 	p.add(c)
-	c.Flags().StringVar(&b.Model, "model", "", "another model for this turn")
+	c.Flags().StringVar(&b.Model, "model", "", "another `MODEL` for this turn")
 	c.Flags().BoolVar(&b.Fresh, "fresh", false, "begin a new session instead of the old one")
-	c.Flags().StringVar(&b.On, "on", "", "another runner (with --fresh)")
+	c.Flags().StringVar(&b.On, "on", "", "another `RUNNER` (with --fresh)")
 	c.Flags().BoolVarP(&detach, "detach", "d", false, "print the job's id and do not follow it")
-	c.Flags().StringVar(&key, "idempotency-key", "", "repeat a request whose end is unknown: the key that was printed then")
+	c.Flags().StringVar(&key, "idempotency-key", "", "repeat a request whose end is unknown: the `KEY` printed then")
 	c.RegisterFlagCompletionFunc("on", a.completeRunners)
 	return a.jsonFlag(c)
 }

@@ -63,8 +63,8 @@ agent what it said and did. With -f it goes on until the job ends, and ends with
 		},
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the job ends")
-	c.Flags().IntVar(&o.turn, "turn", 0, "of this turn (default the newest)")
-	c.Flags().IntVar(&o.attempt, "attempt", 0, "of this attempt (default the current one)")
+	c.Flags().IntVar(&o.turn, "turn", 0, "of turn `N` (default the newest)")
+	c.Flags().IntVar(&o.attempt, "attempt", 0, "of attempt `N` (default the current one)")
 	c.Flags().BoolVar(&o.raw, "raw", false, "of an agent: what its program wrote, not what that means")
 	return a.jsonFlag(c)
 }

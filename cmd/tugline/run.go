@@ -66,12 +66,9 @@ Its standard output and error come out as they are, on standard output and error
 		Example: `  tugline exec --repo . -- make test
   tugline exec --require os=darwin -- sw_vers
   tugline exec --repo . --commit never -- sh -c 'make && ./bench > result.txt'`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case len(args) == 0:
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
 				return usage("the command is missing; give it after --: `tugline exec -- make test`")
-			case cmd.ArgsLenAtDash() > 0:
-				return usage("%q stands before --; everything of the command belongs after it", args[0])
 			}
 			return nil
 		},
@@ -142,7 +139,11 @@ func (a *app) submitted(ctx context.Context, c *client, f *jobFlags, s api.Submi
 // when the outcome stays unknown.
 func (c *client) create(ctx context.Context, path, key string, body any, patience time.Duration) ([]byte, error) {
 	raw, _, err := c.call(ctx, request{method: http.MethodPost, path: path, body: body, key: key, patience: patience})
-	if code := exitCode(err); code == exitUnreachable || code == exitInterrupted || isInternal(err) {
+	code := exitCode(err)
+	if errors.Is(err, fleet.Internal) && code == exitFailed {
+		code = exitUnreachable // nobody knows what came of it
+	}
+	if code == exitUnreachable || code == exitInterrupted {
 		return nil, &failure{
 			code: code, cause: err,
 			text: fmt.Sprintf("%s; to try again without doing it twice, give the same command with --idempotency-key %s",
@@ -151,8 +152,6 @@ func (c *client) create(ctx context.Context, path, key string, body any, patienc
 	}
 	return raw, err
 }
-
-func isInternal(err error) bool { return errors.Is(err, fleet.Internal) }
 
 // refusedSubmit ends a submit that made no job: exit 1 would say that the job failed.
 func refusedSubmit(err error) error {

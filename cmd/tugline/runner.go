@@ -229,7 +229,7 @@ func (a *app) runnerConfigCommand() *cobra.Command {
 			return nil
 		},
 	}
-	check.Flags().StringVar(&dir, "data-dir", "", "the runner's data directory")
+	check.Flags().StringVar(&dir, "data-dir", "", "the runner's data `DIR`")
 	example := &cobra.Command{
 		Use: "example", Short: "Print a runner.yaml with every key explained", Args: cobra.NoArgs,
 		Example: "  tugline runner config example > ~/.local/share/tugline/runner/runner.yaml",
@@ -238,6 +238,6 @@ func (a *app) runnerConfigCommand() *cobra.Command {
 			return err
 		},
 	}
-	c := group("config", "The owner's rules for the runner here", "", a.jsonFlag(check), example)
+	c := group("config", "The owner's rules for the runner here", "", local(a.jsonFlag(check)), local(example))
 	return c
 }

@@ -55,12 +55,12 @@ Exit code 78 means that the hub sent it away and that it must not come back by i
 	}
 	f := c.Flags()
 	f.SortFlags = false
-	f.StringVar(&cfg.Dir, "data-dir", "", "data directory (default ~/.local/share/tugline/runner)")
-	f.StringVar(&cfg.Ticket, "ticket", "", "join ticket, for the first time (TUGLINE_TICKET)")
-	f.StringVar(&cfg.Name, "name", "", "its name in the mesh (default the machine's)")
-	f.IntVar(&cfg.Slots, "slots", 0, "jobs at a time (default as runner.yaml says, else 1)")
-	f.StringArrayVar(&labels, "label", nil, "label k=v that jobs may require (repeatable)")
-	f.StringVar(&cfg.Transport, "transport", "", "how to reach the hub: ws, http or auto (default as runner.yaml says)")
-	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
-	return c
+	f.StringVar(&cfg.Dir, "data-dir", "", "data `DIR` (default ~/.local/share/tugline/runner)")
+	f.StringVar(&cfg.Ticket, "ticket", "", "join `TICKET`, for the first time (TUGLINE_TICKET)")
+	f.StringVar(&cfg.Name, "name", "", "its `NAME` in the mesh (default the machine's)")
+	f.IntVar(&cfg.Slots, "slots", 0, "jobs `N` at a time (default as runner.yaml says, else 1)")
+	f.StringArrayVar(&labels, "label", nil, "label `K=V` that jobs may require (repeatable)")
+	f.StringVar(&cfg.Transport, "transport", "", "`HOW` to reach the hub: ws, http or auto (default as runner.yaml says)")
+	f.StringVar(&level, "log-level", "info", "`LEVEL` of the log: debug, info, warn, error")
+	return local(c)
 }

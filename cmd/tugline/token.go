@@ -63,9 +63,9 @@ and is shown only now.
 			return nil
 		},
 	}
-	create.Flags().StringVar(&role, "role", "", "viewer, operator or admin (required)")
-	create.Flags().DurationVar(&ttl, "ttl", 0, "how long it holds (default without end)")
-	create.Flags().StringVar(&name, "name", "", "what it is for")
+	create.Flags().StringVar(&role, "role", "", "`ROLE`: viewer, operator or admin (required)")
+	create.Flags().DurationVar(&ttl, "ttl", 0, "how long it holds, a `DURATION` (default without end)")
+	create.Flags().StringVar(&name, "name", "", "`NAME` that says what it is for")
 	create.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]cobra.Completion{"viewer", "operator", "admin"}, cobra.ShellCompDirectiveNoFileComp))
 	list := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "Tokens, without their secrets", Args: cobra.NoArgs,

@@ -50,8 +50,8 @@ func thisBuild() build {
 }
 
 func (a *app) versionCommand() *cobra.Command {
-	return a.jsonFlag(&cobra.Command{
-		Use: "version", Short: "Show the version of this binary", GroupID: groupMesh, Args: cobra.NoArgs,
+	return local(a.jsonFlag(&cobra.Command{
+		Use: "version", Short: "Show the version of this binary", GroupID: groupElse, Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			b := thisBuild()
 			if a.json {
@@ -60,5 +60,5 @@ func (a *app) versionCommand() *cobra.Command {
 			fmt.Fprintf(a.out, "tugline %s %s/%s %s\n", b.Version, b.OS, b.Arch, b.Go)
 			return nil
 		},
-	})
+	}))
 }
