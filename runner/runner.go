@@ -258,11 +258,18 @@ func (r *Runner) endJobs() {
 	for _, h := range all {
 		h.attempt.Stop("the runner stops")
 	}
-	if !waitUntil(stopPatience, func() bool { return r.busy() == 0 }) {
+	every := func(ok func(fleet.Fence) bool) func() bool {
+		return func() bool { return !slices.ContainsFunc(all, func(h *held) bool { return !ok(h.attempt.Fence()) }) }
+	}
+	ended := every(func(f fleet.Fence) bool {
+		rec, ok := r.journal.Attempt(f)
+		return !ok || rec.Progress.Finished || rec.Progress.Ended
+	})
+	if !waitUntil(stopPatience, ended) {
 		r.log.Warn("jobs did not end in time; they go on under their supervisors", "count", r.busy())
 		return
 	}
-	if !waitUntil(tellPatience, func() bool { return len(r.journal.Pending(0, 1)) == 0 }) {
+	if !waitUntil(tellPatience, every(func(f fleet.Fence) bool { return !r.journal.PendingOf(f, attempt.KindFinished, attempt.KindLost, attempt.KindGone) })) {
 		r.log.Info("the hub does not hear of the ends now; they stay in the outbox")
 	}
 }
