@@ -269,7 +269,9 @@ func (r *Runner) endJobs() {
 		r.log.Warn("jobs did not end in time; they go on under their supervisors", "count", r.busy())
 		return
 	}
-	if !waitUntil(tellPatience, every(func(f fleet.Fence) bool { return !r.journal.PendingOf(f, attempt.KindFinished, attempt.KindLost, attempt.KindGone) })) {
+	if !waitUntil(tellPatience, every(func(f fleet.Fence) bool {
+		return !r.journal.PendingOf(f, attempt.KindFinished, attempt.KindLost, attempt.KindGone)
+	})) {
 		r.log.Info("the hub does not hear of the ends now; they stay in the outbox")
 	}
 }
