@@ -53,8 +53,8 @@ func newPlace(t *testing.T) *place {
 	fmt.Fprintf(&config, "env_names: [%s, E2E_MESH]\n", harness.Codex.KeyVar())
 	p.Config = config.String()
 	p.Vars = []string{harness.Codex.KeyVar() + "=" + fakemodel.GoodKey, harness.Claude.KeyVar() + "=" + fakemodel.GoodKey}
-	for _, model := range fakeScenarios {
-		if err := p.model.Add(model.name, model.script); err != nil {
+	for _, own := range ownScripts {
+		if err := p.model.Add(own.name, own.script); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"tugline.dev/tugline/test/fakemodel"
 )
 
-// fakeScenarios are scripts that only whole-path tests need.
-var fakeScenarios = []struct {
+// ownScripts are those that only whole-path tests need.
+var ownScripts = []struct {
 	name   string
 	script fakemodel.Scenario
 }{
@@ -17,14 +17,25 @@ var fakeScenarios = []struct {
 		{Items: []fakemodel.Item{{Run: `echo "greet.sh greets already" > "$TUGLINE_CLOSURE_FILE"`}}},
 		{Items: []fakemodel.Item{{Say: "Nothing needs to change."}}},
 	}}},
-	{"turns", fakemodel.Scenario{About: "three turns, the first slow; each carries the history of those before", Steps: []fakemodel.Step{
-		{Items: []fakemodel.Item{{Say: "I keep the word heron-{nonce} in mind."}, {Write: &fakemodel.File{Path: "first.txt", Text: "written in turn one\n"}}}, Delay: 2 * time.Second},
-		{Items: []fakemodel.Item{{Say: "Turn one is done."}}, Delay: time.Second},
-		{Items: []fakemodel.Item{{Write: &fakemodel.File{Path: "second.txt", Text: "written in turn two\n"}}},
-			Expect: []string{"heron-{nonce}", "Turn one is done.", "second prompt"}},
-		{Items: []fakemodel.Item{{Say: "Turn two is done."}}},
-		{Items: []fakemodel.Item{{Write: &fakemodel.File{Path: "third.txt", Text: "written in turn three\n"}}},
-			Expect: []string{"heron-{nonce}", "Turn two is done.", "third prompt"}},
-		{Items: []fakemodel.Item{{Say: "Turn three is done."}}},
-	}}},
+	{"turns", turns(2 * time.Second)},
+	{"slow-turns", turns(6 * time.Second)},
+}
+
+// turns is a script of four turns. Each must carry the history of those before, else
+// the model complains. The first takes its time.
+func turns(first time.Duration) fakemodel.Scenario {
+	write := func(name, text string) fakemodel.Item {
+		return fakemodel.Item{Write: &fakemodel.File{Path: name, Text: text}}
+	}
+	say := func(text string) fakemodel.Item { return fakemodel.Item{Say: text} }
+	return fakemodel.Scenario{About: "four turns of one session", Steps: []fakemodel.Step{
+		{Items: []fakemodel.Item{say("I keep the word heron-{nonce} in mind."), write("first.txt", "written in turn one\n")}, Delay: first},
+		{Items: []fakemodel.Item{say("Turn one is done.")}},
+		{Items: []fakemodel.Item{write("second.txt", "written in turn two\n")}, Expect: []string{"heron-{nonce}", "Turn one is done.", "second prompt"}},
+		{Items: []fakemodel.Item{say("Turn two is done.")}},
+		{Items: []fakemodel.Item{write("third.txt", "written in turn three\n")}, Expect: []string{"heron-{nonce}", "Turn two is done.", "third prompt"}},
+		{Items: []fakemodel.Item{say("Turn three is done.")}},
+		{Items: []fakemodel.Item{write("fourth.txt", "written in turn four\n")}, Expect: []string{"heron-{nonce}", "Turn three is done.", "fourth prompt"}},
+		{Items: []fakemodel.Item{say("Turn four is done.")}},
+	}}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"tugline.dev/tugline/shared/api"
 	"tugline.dev/tugline/shared/fleet"
 	"tugline.dev/tugline/test/harness"
 )
@@ -47,15 +48,21 @@ func queued(p *place, cli harness.CLI) {
 	if err := p.model.Wait(t.Context(), k.scenario, k.run(), 1); err != nil {
 		t.Fatal(err)
 	}
-	p.Run("job", "follow-up", "--detach", id, "second prompt")
-	if j := p.Job(id); j.FollowUps != 1 || j.Turn != 1 {
-		t.Errorf("%d follow-ups are queued behind turn %d; want 1 behind 1", j.FollowUps, j.Turn)
+	for n, prompt := range []string{"second prompt", "third prompt"} {
+		p.Run("job", "follow-up", "--detach", id, prompt)
+		if j := p.Job(id); j.FollowUps != n+1 || j.Turn != 1 {
+			t.Errorf("%d follow-ups are queued behind turn %d; want %d behind 1", j.FollowUps, j.Turn, n+1)
+		}
 	}
-	p.Eventually(90*time.Second, "turn 2 of job "+id+" ends", func() bool { j := p.Job(id); return j.Turn == 2 && j.State.Ended() })
+	p.Eventually(2*time.Minute, "turn 3 of job "+id+" ends", func() bool { j := p.Job(id); return j.Turn == 3 && j.State.Ended() })
 	first := p.Job(id)
-	r := p.followed("job", "follow-up", id, "third prompt")
+	p.oneSession(first, 3, "first.txt", "second.txt", "third.txt")
+	if cli == harness.OpenCode && !soak {
+		return // it is slow; what follows is done with it where its runner is killed
+	}
+	r := p.followed("job", "follow-up", id, "fourth prompt")
 	p.want(r, fleet.Succeeded, fleet.ClassOK, "verified")
-	p.oneSession(r, 3, "first.txt", "second.txt", "third.txt")
+	p.oneSession(r.Job, 4, "first.txt", "second.txt", "third.txt", "fourth.txt")
 	if r.SessionID != first.SessionID || r.Runner != first.Runner {
 		t.Errorf("session %s on %s, then %s on %s; want the same", first.SessionID, first.Runner, r.SessionID, r.Runner)
 	}
@@ -63,7 +70,7 @@ func queued(p *place, cli harness.CLI) {
 
 // oneSession checks that the turns of a job were taken in order, each by one attempt
 // in the same session, and that the result has the files of all.
-func (p *place) oneSession(r result, turns int, files ...string) {
+func (p *place) oneSession(r api.Job, turns int, files ...string) {
 	p.T.Helper()
 	if len(r.Turns) != turns {
 		p.T.Fatalf("the job has %d turns, want %d", len(r.Turns), turns)
@@ -81,44 +88,55 @@ func (p *place) oneSession(r result, turns int, files ...string) {
 	}
 }
 
-// TestRunnerKilled ends the runner with -9 in the middle of turns and between them.
+// TestRunnerKilled ends the runner with -9 in the middle of turns, and once more
+// between two of them.
 func TestRunnerKilled(t *testing.T) {
 	p := newPlace(t)
+	of := func(cli harness.CLI) task { return task{cli: cli, scenario: "slow-turns", prompt: "first prompt"} }
 	ids := map[harness.CLI]string{}
 	for _, cli := range harness.All {
-		k := task{cli: cli, scenario: "turns", prompt: "first prompt"}
-		ids[cli] = p.Detach(p.args(k)...)
+		ids[cli] = p.Detach(p.args(of(cli))...)
 	}
-	for _, cli := range harness.All {
-		if err := p.model.Wait(t.Context(), "turns", task{cli: cli, scenario: "turns"}.run(), 1); err != nil {
-			t.Fatal(err)
+	// opencode takes several seconds to begin; it is killed at by itself.
+	for _, inTurn := range [][]harness.CLI{{harness.Codex, harness.Claude}, {harness.OpenCode}} {
+		for _, cli := range inTurn {
+			if err := p.model.Wait(t.Context(), "slow-turns", of(cli).run(), 1); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if s := p.Job(ids[cli]).State; s != fleet.Running {
-			t.Errorf("%s is %s in the middle of its turn, want running", cli, s)
-		}
-		if cli == harness.Codex || cli == harness.Claude { // each CLI has its turn in the time between
-			continue
+		p.killRunner()
+		for _, cli := range inTurn {
+			if n := p.model.Served("slow-turns", of(cli).run()); n != 1 {
+				t.Errorf("%s had asked its model %d times when the runner was killed; want once, in the middle of its turn", cli, n)
+			}
 		}
 	}
-	p.Runner.Kill()
-	p.StartRunner()
-	p.Online()
 	for _, cli := range harness.All {
 		j := p.Ended(ids[cli], 60*time.Second)
 		if j.State != fleet.Succeeded || j.Attempt != 1 || len(j.Turns[0].Attempts) != 1 {
 			t.Errorf("%s is %s in attempt %d after the runner came back, reason %+v; want succeeded in the first", cli, j.State, j.Attempt, j.Reason)
 		}
+		events := p.events(j.ID, 0)
+		if event(events, func(e fleet.Event) bool { return e.Type == fleet.EventAgentMessage && e.Text == "Turn one is done." }) == nil {
+			t.Errorf("the events of %s lack what was said after the kill:\n%s", cli, told(events))
+		}
 	}
-	p.Runner.Kill()
-	p.StartRunner()
-	p.Online()
+	p.killRunner()
 	for _, cli := range harness.All {
 		t.Run(string(cli), func(t *testing.T) {
 			t.Parallel()
 			p := p.of(t)
 			r := p.followed("job", "follow-up", ids[cli], "second prompt")
 			p.want(r, fleet.Succeeded, fleet.ClassOK, "verified")
-			p.oneSession(r, 2, "first.txt", "second.txt")
+			p.oneSession(r.Job, 2, "first.txt", "second.txt")
 		})
 	}
+}
+
+// killRunner ends the runner with -9 and starts it again.
+func (p *place) killRunner() {
+	p.T.Helper()
+	p.Runner.Kill()
+	p.StartRunner()
+	p.Online()
 }
