@@ -89,7 +89,7 @@ func (h *Hub) open() (err error) {
 	}
 	_, missing := os.Stat(filepath.Join(cfg.Dir, "raft"))
 	fresh := errors.Is(missing, os.ErrNotExist)
-	if h.id, err = loadIdentity(cfg.Dir, cfg.Bootstrap); err != nil {
+	if h.id, err = loadIdentity(cfg.Dir, cfg.Bootstrap, fresh); err != nil {
 		return err
 	}
 	if fresh && h.id.Founded {
@@ -172,8 +172,10 @@ func (h *Hub) Run(ctx context.Context) error {
 	if err := h.writeURL(); err != nil {
 		return err
 	}
+	var unheard silent
 	srv := &http.Server{
-		Handler: h.web.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		ConnState: unheard.state,
+		Handler:   h.web.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(h.log.Handler(), slog.LevelDebug),
 	}
 	ctx, stop := context.WithCancelCause(ctx)
@@ -204,6 +206,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	leave()
+	unheard.close()
 	h.sessions.Close() // before the server: a held poll would keep it waiting
 	if err := srv.Shutdown(grace); err != nil {
 		srv.Close()

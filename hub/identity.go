@@ -46,7 +46,7 @@ func lockDir(dir string) (*flock.Flock, error) {
 }
 
 // loadIdentity reads the node's identity, or makes it when a cluster may be made.
-func loadIdentity(dir string, bootstrap bool) (identity, error) {
+func loadIdentity(dir string, bootstrap, fresh bool) (identity, error) {
 	path := filepath.Join(dir, "node.json")
 	b, err := os.ReadFile(path)
 	if err == nil {
@@ -61,6 +61,9 @@ func loadIdentity(dir string, bootstrap bool) (identity, error) {
 	}
 	if !errors.Is(err, os.ErrNotExist) {
 		return identity{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	if !fresh {
+		return identity{}, fmt.Errorf("%s is gone although a node has lived here: put it back from a backup", path)
 	}
 	if !bootstrap {
 		return identity{}, fmt.Errorf("%w: %s is empty; add --bootstrap to make a new cluster", ErrNoCluster, dir)
