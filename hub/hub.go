@@ -104,7 +104,7 @@ func (h *Hub) open() (err error) {
 	if h.blobs, err = blob.Open(blob.Config{Dir: filepath.Join(cfg.Dir, "blobs"), Logger: h.log}); err != nil {
 		return err
 	}
-	m := machine{state: state.New(), feed: consensus.NewFeed(8192)}
+	m := newMachine()
 	h.feed = m.feed
 	h.node, err = consensus.Open(consensus.Config{
 		Dir: filepath.Join(cfg.Dir, "raft"), NodeID: h.id.Node, Bootstrap: true, FSM: m, Logger: h.log,

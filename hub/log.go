@@ -12,11 +12,24 @@ import (
 	"tugline.dev/tugline/shared/fleet"
 )
 
-// machine lets consensus drive the state and tells the feed what changed.
+// machine lets consensus drive the state and tells the feed what changed, once a
+// whole batch can be seen.
 type machine struct {
 	state *state.Machine
 	feed  *consensus.Feed
+	news  *[]news
 }
+
+type news struct {
+	index  uint64
+	events []any
+}
+
+func newMachine() machine {
+	return machine{state: state.New(), feed: consensus.NewFeed(8192), news: new([]news)}
+}
+
+func (m machine) Begin() { m.state.Begin() }
 
 func (m machine) Apply(index uint64, entry []byte) (any, error) {
 	res, changes, err := m.state.Apply(index, entry)
@@ -27,8 +40,17 @@ func (m machine) Apply(index uint64, entry []byte) (any, error) {
 	for i, c := range changes {
 		events[i] = c
 	}
-	m.feed.Publish(index, events...)
+	*m.news = append(*m.news, news{index, events})
 	return res, nil
+}
+
+func (m machine) End() {
+	m.state.Commit()
+	for _, n := range *m.news {
+		m.feed.Publish(n.index, n.events...)
+	}
+	clear(*m.news)
+	*m.news = (*m.news)[:0]
 }
 
 func (m machine) Snapshot() (func(io.Writer) error, error) { return m.state.Snapshot(), nil }

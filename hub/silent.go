@@ -11,6 +11,7 @@ import (
 type silent struct {
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
+	over  bool // the node stops; one that is only now accepted is closed too
 }
 
 func (s *silent) state(c net.Conn, st http.ConnState) {
@@ -18,6 +19,10 @@ func (s *silent) state(c net.Conn, st http.ConnState) {
 	defer s.mu.Unlock()
 	if st != http.StateNew {
 		delete(s.conns, c)
+		return
+	}
+	if s.over {
+		c.Close()
 		return
 	}
 	if s.conns == nil {
@@ -29,6 +34,7 @@ func (s *silent) state(c net.Conn, st http.ConnState) {
 func (s *silent) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.over = true
 	for c := range s.conns {
 		c.Close()
 	}
