@@ -42,6 +42,14 @@ type FSM interface {
 	Restore(io.Reader) error
 }
 
+// Batcher is what a state machine may be beside, if applying many entries together
+// costs it less. Begin is called before the first Apply of a batch and End after the
+// last, by the same goroutine; the results of a batch are given out after End.
+type Batcher interface {
+	Begin()
+	End()
+}
+
 // Transport carries connections between nodes. The listener side accepts them;
 // Dial connects to the address of another voter.
 type Transport interface {

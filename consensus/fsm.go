@@ -37,6 +37,10 @@ type outcome struct {
 // right after a bootstrap.
 func (m *machine) ApplyBatch(logs []*raft.Log) []any {
 	out := make([]any, len(logs))
+	if b, ok := m.fsm.(Batcher); ok {
+		b.Begin()
+		defer b.End()
+	}
 	for i, l := range logs {
 		if l.Type == raft.LogCommand {
 			out[i] = m.apply(l)

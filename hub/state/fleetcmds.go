@@ -82,7 +82,7 @@ func (c *CreateToken) apply(t *txn) Result {
 	if c.TTL > 0 {
 		k.ExpiresAt = at(t.now().Add(c.TTL))
 	}
-	mustInsert(t.Txn, tableTokens, &k)
+	t.insert(tableTokens, &k)
 	t.changed(Change{What: "token"})
 	return Result{ID: string(k.ID)}
 }
@@ -114,7 +114,7 @@ func (c *RevokeToken) apply(t *txn) Result {
 	}
 	n := *k
 	n.Revoked = true
-	mustInsert(t.Txn, tableTokens, &n)
+	t.insert(tableTokens, &n)
 	t.changed(Change{What: "token"})
 	return Result{ID: string(c.ID)}
 }
@@ -147,7 +147,7 @@ func (c *CreateTicket) apply(t *txn) Result {
 			return refuse(fleet.NotFound, "there is no runner %s", c.For)
 		}
 	}
-	mustInsert(t.Txn, tableTickets, &fleet.Ticket{Hash: c.Hash, CreatedAt: t.now(), CreatedBy: t.head.Actor,
+	t.insert(tableTickets, &fleet.Ticket{Hash: c.Hash, CreatedAt: t.now(), CreatedBy: t.head.Actor,
 		ExpiresAt: t.now().Add(c.TTL), Uses: c.Uses, Labels: c.Labels, For: c.For})
 	t.changed(Change{What: "ticket"})
 	return Result{ID: string(c.Hash[:12])}
@@ -217,7 +217,7 @@ func (c *Enrol) apply(t *txn) Result {
 		n.Consumed = map[string]fleet.RunnerID{}
 	}
 	n.Consumed[key] = r.ID
-	mustInsert(t.Txn, tableTickets, &n)
+	t.insert(tableTickets, &n)
 	t.putRunner(r)
 	return Result{ID: string(r.ID)}
 }
@@ -234,7 +234,7 @@ func (t *txn) freeName(want string) string {
 }
 
 func (t *txn) putRunner(r *fleet.Runner) {
-	mustInsert(t.Txn, tableRunners, r)
+	t.insert(tableRunners, r)
 	t.changed(Change{What: "runner", Runner: r})
 }
 

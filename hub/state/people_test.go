@@ -71,9 +71,9 @@ func TestIdempotencyExpiry(t *testing.T) {
 func TestIdempotencyBounds(t *testing.T) {
 	g := newRig(t)
 	g.keyed("t-1", "held", "body", "a")
-	tx := &txn{Txn: g.m.current.Load().Txn(true)}
+	tx := begin(g.m.current.Load())
 	tx.add("idem:t-1", MaxKeysPerToken-1)
-	tx.Commit()
+	tx.commit()
 	if r := g.keyed("t-1", "new", "body", "b"); r.Code != fleet.KeysFull {
 		t.Errorf("over a token's bound: %+v", r)
 	}
@@ -83,9 +83,9 @@ func TestIdempotencyBounds(t *testing.T) {
 	if r := g.keyed("t-2", "new", "body", "c"); r.ID != "c" {
 		t.Errorf("another token: %+v", r)
 	}
-	tx = &txn{Txn: g.m.current.Load().Txn(true)}
+	tx = begin(g.m.current.Load())
 	tx.add("idem", MaxKeys)
-	tx.Commit()
+	tx.commit()
 	if r := g.keyed("t-2", "new2", "body", "d"); r.Code != fleet.KeysFull {
 		t.Errorf("over the bound of all: %+v", r)
 	}
@@ -101,9 +101,9 @@ func TestQueueBounds(t *testing.T) {
 	g.refused(fleet.QueueFull, &SubmitJob{ID: "one more", Spec: agentSpec()})
 	g.actor = "t-other"
 	g.submit("one more")
-	tx := &txn{Txn: g.m.current.Load().Txn(true)}
+	tx := begin(g.m.current.Load())
 	tx.add("queued", MaxQueue-tx.count("queued"))
-	tx.Commit()
+	tx.commit()
 	g.refused(fleet.QueueFull, &SubmitJob{ID: "last", Spec: agentSpec()})
 }
 

@@ -34,7 +34,7 @@ func (c *Expire) apply(t *txn) Result {
 		return true
 	})
 	for _, i := range keys {
-		mustDelete(t.Txn, tableIdem, i)
+		t.delete(tableIdem, i)
 		t.add("idem", -1)
 		t.add("idem:"+i.Actor, -1)
 	}
@@ -47,7 +47,7 @@ func (c *Expire) apply(t *txn) Result {
 		return true
 	})
 	for _, a := range audit {
-		mustDelete(t.Txn, tableAudit, a)
+		t.delete(tableAudit, a)
 	}
 	var tickets []*fleet.Ticket
 	each(t.Txn, tableTickets, "id", func(k *fleet.Ticket) bool {
@@ -57,16 +57,12 @@ func (c *Expire) apply(t *txn) Result {
 		return len(tickets) < c.Limit
 	})
 	for _, k := range tickets {
-		mustDelete(t.Txn, tableTickets, k)
+		t.delete(tableTickets, k)
 	}
 	return Result{}
 }
 
-func anyOpen(j *fleet.Job) bool {
-	found := false
-	eachOpen(j, func(*open) { found = true })
-	return found
-}
+func anyOpen(j *fleet.Job) bool { return len(opens(j)) > 0 }
 
 // audit records who did what.
 func (t *txn) audit(c Command, r Result) {
@@ -92,7 +88,7 @@ func (t *txn) audit(c Command, r Result) {
 	case *Set:
 		a.Detail = c.Value
 	}
-	mustInsert(t.Txn, tableAudit, a)
+	t.insert(tableAudit, a)
 }
 
 // verb names a command in the audit record.

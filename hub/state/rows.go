@@ -2,14 +2,11 @@ package state
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"tugline.dev/tugline/shared/fleet"
 )
-
-func (t *txn) job(id fleet.JobID) *fleet.Job {
-	return first[fleet.Job](t.Txn, tableJobs, "id", string(id))
-}
 
 func (t *txn) runner(id fleet.RunnerID) *fleet.Runner {
 	return first[fleet.Runner](t.Txn, tableRunners, "id", string(id))
@@ -33,57 +30,70 @@ func (t *txn) put(j *fleet.Job) Result {
 	j.UpdatedAt, j.Revision = t.now(), t.index
 	if old == nil {
 		t.add("jobs", 1)
-	} else {
-		t.underive(old)
 	}
-	t.derive(j)
-	mustInsert(t.Txn, tableJobs, j)
+	t.derive(old, j)
+	t.insert(tableJobs, j)
 	t.changed(Change{What: "job", Job: j})
 	return Result{ID: string(j.ID), Job: j}
 }
 
 // drop deletes a job and all rows derived from it.
 func (t *txn) drop(j *fleet.Job) {
-	t.underive(j)
-	mustDelete(t.Txn, tableJobs, j)
+	t.derive(j, nil)
+	t.delete(tableJobs, j)
 	t.add("jobs", -1)
 	t.changed(Change{What: "job", Job: j, Removed: true})
 }
 
-func (t *txn) derive(j *fleet.Job) {
-	if j.State == fleet.Queued {
-		mustInsert(t.Txn, tableQueue, &queued{j})
-		t.add("queued", 1)
-		t.add("queued:"+j.Actor, 1)
-	}
-	eachOpen(j, func(o *open) { mustInsert(t.Txn, tableOpen, o) })
-	if k := j.Spec.ConcurrencyKey; k != "" && holdsKey(j) {
-		mustInsert(t.Txn, tableHolds, &hold{k, j.ID})
-	}
-}
-
-func (t *txn) underive(j *fleet.Job) {
-	if j.State == fleet.Queued {
-		mustDelete(t.Txn, tableQueue, &queued{j})
+// derive brings the rows derived from a job from its old record to its new one;
+// either may be nil.
+func (t *txn) derive(old, j *fleet.Job) {
+	was, is := old != nil && old.State == fleet.Queued, j != nil && j.State == fleet.Queued
+	switch {
+	case is:
+		t.insert(tableQueue, &queued{j})
+		if !was {
+			t.add("queued", 1)
+			t.add("queued:"+j.Actor, 1)
+		}
+	case was:
+		t.delete(tableQueue, &queued{old})
 		t.add("queued", -1)
-		t.add("queued:"+j.Actor, -1)
+		t.add("queued:"+old.Actor, -1)
 	}
-	eachOpen(j, func(o *open) { mustDelete(t.Txn, tableOpen, o) })
-	if k := j.Spec.ConcurrencyKey; k != "" && holdsKey(j) {
-		mustDelete(t.Txn, tableHolds, &hold{k, j.ID})
+	before, after := opens(old), opens(j)
+	for _, o := range before {
+		if !slices.ContainsFunc(after, func(n open) bool { return n.Fence == o.Fence }) {
+			t.delete(tableOpen, &o)
+		}
+	}
+	for _, o := range after {
+		if !slices.Contains(before, o) {
+			t.insert(tableOpen, &o)
+		}
+	}
+	if was, is := holdsKey(old), holdsKey(j); was && !is {
+		t.delete(tableHolds, &hold{old.Spec.ConcurrencyKey, old.ID})
+	} else if is && !was {
+		t.insert(tableHolds, &hold{j.Spec.ConcurrencyKey, j.ID})
 	}
 }
 
-// eachOpen gives the attempts of a job that still concern their runners. Attempts
-// of earlier turns are included: their log may be unsealed, their processes alive.
-func eachOpen(j *fleet.Job, f func(*open)) {
+// opens gives the attempts of a job that still concern their runners. Attempts of
+// earlier turns are included: their log may be unsealed, their processes alive.
+func opens(j *fleet.Job) []open {
+	if j == nil {
+		return nil
+	}
+	var out []open
 	for _, tu := range j.Turns {
 		for _, a := range tu.Attempts {
 			if isOpen(j, tu, a) {
-				f(&open{j.ID, a.Fence, a.Runner, a.HoldsSlot()})
+				out = append(out, open{j.ID, a.Fence, a.Runner, a.HoldsSlot()})
 			}
 		}
 	}
+	return out
 }
 
 func isOpen(j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt) bool {
@@ -100,6 +110,9 @@ func isOpen(j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt) bool {
 
 // holdsKey says whether the job keeps others with its concurrency key waiting.
 func holdsKey(j *fleet.Job) bool {
+	if j == nil || j.Spec.ConcurrencyKey == "" {
+		return false
+	}
 	if j.State.Active() {
 		return true
 	}

@@ -184,20 +184,4 @@ func each[T any](tx *memdb.Txn, table, index string, f func(*T) bool, args ...an
 
 func getMeta(tx *memdb.Txn) *Meta { return first[Meta](tx, tableMeta, "id", "meta") }
 
-func (t *txn) count(name string) int {
-	if c := first[count](t.Txn, tableCounts, "id", name); c != nil {
-		return c.N
-	}
-	return 0
-}
-
-func (t *txn) add(name string, n int) {
-	now := t.count(name) + n
-	if now <= 0 {
-		mustDelete(t.Txn, tableCounts, &count{Name: name})
-		return
-	}
-	mustInsert(t.Txn, tableCounts, &count{Name: name, N: now})
-}
-
 func idemID(actor, route, key string) string { return actor + "\x00" + route + "\x00" + key }

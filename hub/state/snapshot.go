@@ -93,7 +93,7 @@ func (m *Machine) Restore(r io.Reader) error {
 	for _, t := range tables {
 		fresh[t.name] = t.fresh
 	}
-	tx := &txn{Txn: db.Txn(true)}
+	tx := begin(db)
 	defer tx.Abort()
 	for rows := 0; ; rows++ {
 		var row snapshotRow
@@ -112,10 +112,12 @@ func (m *Machine) Restore(r io.Reader) error {
 			return fmt.Errorf("restore %s: %w", row.Table, err)
 		}
 	}
-	if getMeta(tx.Txn) == nil {
+	meta := getMeta(tx.Txn)
+	if meta == nil {
 		return errors.New("restore: the snapshot has no meta row")
 	}
-	tx.Commit()
+	tx.meta = *meta
+	tx.commit()
 	m.current.Store(db)
 	return nil
 }
@@ -141,11 +143,11 @@ func (t *txn) load(row snapshotRow, fresh func() any) error {
 	if was, err := t.First(row.Table, "id", id); err != nil || was != nil {
 		return errors.Join(fmt.Errorf("row %q comes twice", id), err)
 	}
-	mustInsert(t.Txn, row.Table, v)
+	t.insert(row.Table, v)
 	switch v := v.(type) {
 	case *fleet.Job:
 		t.add("jobs", 1)
-		t.derive(v)
+		t.derive(nil, v)
 	case *Idem:
 		t.add("idem", 1)
 		t.add("idem:"+v.Actor, 1)

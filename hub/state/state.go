@@ -22,6 +22,7 @@ import (
 // Machine holds the state. One goroutine applies; any number read views.
 type Machine struct {
 	current atomic.Pointer[memdb.MemDB] // replaced whole by Restore, under the feet of readers
+	batch   *txn                        // of the goroutine that applies
 }
 
 // New makes an empty machine.
@@ -74,57 +75,33 @@ type Change struct {
 	Removed bool          `json:"removed,omitempty"`
 }
 
-// txn is one Apply in progress.
-type txn struct {
-	*memdb.Txn
-	meta    Meta // a copy; stored at commit
-	index   uint64
-	head    Head
-	changes []Change
-	bad     Result // an illegal move that a command tried: it is refused whole
-}
-
-// now is the state time of the entry.
-func (t *txn) now() time.Time { return t.meta.Time }
-
 // Apply decodes and applies the entry at the given index. Entries at or below the
 // last applied index are skipped, so a replay over a restored snapshot is harmless.
+// Within a batch nothing of it is seen before Commit.
 func (m *Machine) Apply(index uint64, entry []byte) (Result, []Change, error) {
 	head, cmd, err := Decode(entry)
 	if err != nil {
 		return Result{}, nil, fmt.Errorf("apply entry %d: %w", index, err)
 	}
-	db := m.current.Load()
-	tx := &txn{Txn: db.Txn(true), index: index, head: head}
+	if m.batch != nil {
+		res, changes := m.batch.take(index, head, cmd)
+		return res, changes, nil
+	}
+	tx := begin(m.current.Load())
 	defer func() { tx.Abort() }()
-	tx.meta = *getMeta(tx.Txn)
-	if index <= tx.meta.Index {
-		return Result{Index: index, Repeated: true}, nil, nil
-	}
-	tx.meta.Index = index
-	if head.At.After(tx.meta.Time) {
-		tx.meta.Time = head.At
-	}
-	res := tx.keyed(cmd)
-	if tx.bad.Code != "" {
-		res = tx.bad
-	}
-	res.Index = index
-	if res.Code != "" || res.Repeated {
-		// Nothing of the command may stay, but the index and the time go on.
-		meta := tx.meta
-		tx.Abort()
-		tx.Txn = db.Txn(true)
-		old := getMeta(tx.Txn)
-		meta.Cluster, meta.Epoch, meta.Settings = old.Cluster, old.Epoch, old.Settings
-		tx.meta, tx.changes = meta, nil
-	} else if !head.Machine() {
-		tx.audit(cmd, res)
-	}
-	meta := tx.meta
-	mustInsert(tx.Txn, tableMeta, &meta)
-	tx.Commit()
-	return res, tx.changes, nil
+	res, changes := tx.take(index, head, cmd)
+	tx.commit()
+	return res, changes, nil
+}
+
+// Begin starts a batch: what Apply does until Commit becomes visible together, which
+// costs far less than one by one.
+func (m *Machine) Begin() { m.batch = begin(m.current.Load()) }
+
+// Commit ends a batch.
+func (m *Machine) Commit() {
+	m.batch.commit()
+	m.batch = nil
 }
 
 // keyed applies a command once per idempotency key.
@@ -133,7 +110,7 @@ func (t *txn) keyed(cmd Command) Result {
 		return cmd.apply(t)
 	}
 	id := idemID(t.head.Actor, t.head.Route, t.head.Key)
-	if was := first[Idem](t.Txn, tableIdem, "id", id); was != nil {
+	if was := t.idem(id); was != nil {
 		if was.Hash != t.head.Hash {
 			return refuse(fleet.KeyReused, "idempotency key %q was used before with another payload; use a new key", t.head.Key)
 		}
@@ -148,7 +125,7 @@ func (t *txn) keyed(cmd Command) Result {
 	}
 	r := cmd.apply(t)
 	if r.Code == "" && r.ID != "" {
-		mustInsert(t.Txn, tableIdem, &Idem{ID: id, Actor: t.head.Actor, Hash: t.head.Hash, Created: r.ID, At: t.now()})
+		t.insert(tableIdem, &Idem{ID: id, Actor: t.head.Actor, Hash: t.head.Hash, Created: r.ID, At: t.now()})
 		t.add("idem", 1)
 		t.add("idem:"+t.head.Actor, 1)
 	}
@@ -158,5 +135,3 @@ func (t *txn) keyed(cmd Command) Result {
 func refuse(code fleet.Code, format string, args ...any) Result {
 	return Result{Code: code, Detail: fmt.Sprintf(format, args...)}
 }
-
-func (t *txn) changed(c Change) { t.changes = append(t.changes, c) }
