@@ -2,7 +2,7 @@ package runner
 
 import (
 	"context"
-	"encoding/json"
+	"reflect"
 	"time"
 
 	"tugline.dev/tugline/shared/fleet"
@@ -14,7 +14,7 @@ const settleTime = 10 * time.Millisecond
 
 // beats sends the heartbeats of one session: the first is full and goes at once.
 func (l *link) beats(ctx context.Context, s *session) {
-	var told []byte // the facts that the hub knows
+	told := s.facts // what the hub knows of this runner
 	clocks := time.NewTicker(sleepCheck)
 	defer clocks.Stop()
 	for full := true; ; full = false {
@@ -77,18 +77,11 @@ func (l *link) settled(ctx context.Context) bool {
 }
 
 // oneBeat sends one heartbeat and gives the facts that the hub then knows.
-func (l *link) oneBeat(s *session, full bool, told []byte) ([]byte, error) {
+func (l *link) oneBeat(s *session, full bool, told fleet.RunnerFacts) (fleet.RunnerFacts, error) {
 	hb := l.r.heartbeat(full)
-	facts := l.r.facts()
-	now, err := json.Marshal(facts)
-	if err != nil {
-		return told, err
-	}
-	if string(now) != string(told) && !full {
-		hb.Facts = &facts
-	}
-	if full { // the hello told them
-		hb.Facts = nil
+	now := l.r.facts()
+	if !reflect.DeepEqual(now, told) {
+		hb.Facts = &now
 	}
 	body, err := wire.Encode(hb)
 	if err != nil {

@@ -355,6 +355,11 @@ func (h *testHub) restart(cfg Config) *testRunner {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	before := "" // the session of an earlier life, which the hub may not have given up yet
+	if id, err := loadIdentity(cfg.Dir); err == nil && id != nil {
+		p, _ := h.srv.PresenceOf(id.Runner)
+		before = p.Session
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	tr := &testRunner{Runner: r, t: h.t, dir: cfg.Dir, stop: cancel, done: make(chan error, 1)}
 	go func() { tr.done <- r.Run(ctx) }()
@@ -368,7 +373,7 @@ func (h *testHub) restart(cfg Config) *testRunner {
 	})
 	eventually(h.t, "the runner to be connected", func() bool {
 		p, ok := h.srv.PresenceOf(tr.id)
-		return ok && p.Connected && p.Full
+		return ok && p.Connected && p.Full && p.Session != before
 	})
 	return tr
 }

@@ -34,6 +34,7 @@ type session struct {
 	base     string // URL of the hub
 	interval time.Duration
 	keys     map[string]ed25519.PublicKey // of orders, by id
+	facts    fleet.RunnerFacts // as told in the hello
 	began    time.Time
 	answered atomic.Bool // a heartbeat was: the hub is there and takes this runner
 
@@ -130,15 +131,16 @@ func (g greeting) answer(frame []byte) (hello []byte, s *session, err error) {
 	if err := g.r.journal.Sync(); err != nil {
 		return nil, nil, err
 	}
+	facts := g.r.facts()
 	hello, err = wire.SealHello(g.id.HMACKey, frame, wire.Hello{
 		Version: version, Runner: g.id.Runner, Generation: g.id.Generation, Nonce: nonce, Cluster: g.id.Cluster, Epoch: seen.Epoch,
 		MachineID: g.r.machine, JournalID: g.r.journal.ID(), JournalCount: g.r.journal.Count(),
-		Name: g.r.cfg.Name, Labels: g.r.cfg.Labels, Facts: g.r.facts(), Time: time.Now().UTC(),
+		Name: g.r.cfg.Name, Labels: g.r.cfg.Labels, Facts: facts, Time: time.Now().UTC(),
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	s = &session{keys: keys, began: time.Now(), done: make(chan struct{})}
+	s = &session{keys: keys, facts: facts, began: time.Now(), done: make(chan struct{})}
 	if s.key, err = wire.DeriveSession(g.id.HMACKey, c.Nonce, nonce, g.id.Cluster, g.id.Runner); err != nil {
 		return nil, nil, err
 	}
