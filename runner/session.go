@@ -34,7 +34,7 @@ type session struct {
 	base     string // URL of the hub
 	interval time.Duration
 	keys     map[string]ed25519.PublicKey // of orders, by id
-	facts    fleet.RunnerFacts // as told in the hello
+	facts    fleet.RunnerFacts            // as told in the hello
 	began    time.Time
 	answered atomic.Bool // a heartbeat was: the hub is there and takes this runner
 
