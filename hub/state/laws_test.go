@@ -203,6 +203,7 @@ func TestLaws(t *testing.T) {
 			if _, _, err := hopping.Apply(index, entry); err != nil {
 				t.Fatalf("apply %T after a restore: %v", c, err)
 			}
+			checkState(t, hopping)
 			if got := snapshotOf(t, hopping); !bytes.Equal(got, is) {
 				t.Fatalf("%T after a restore leads to another state:\n%s\ninstead of\n%s", c, got, is)
 			}

@@ -149,6 +149,31 @@ func TestLostWhileRerunBlocked(t *testing.T) {
 	}
 }
 
+// TestLostInAnEarlierTurn: the job has gone on to another turn, so the attempt that
+// comes back is stopped; until then it holds its slot.
+func TestLostInAnEarlierTurn(t *testing.T) {
+	g := newRig(t)
+	g.enrol("r1")
+	g.submit(gridJob, rerun)
+	f := g.run(gridJob, "r1")
+	lose(g, f)
+	g.do(&BlockJob{Job: gridJob, Turn: 1, Code: "queue_timeout"})
+	g.do(&FollowUp{Job: gridJob, Fresh: true})
+	g.is(gridJob, fleet.Queued)
+	if w := want(t, g, gridJob, f); w != "run" {
+		t.Errorf("before it was seen the hub wants %q", w)
+	}
+	g.do(&ReviveAttempt{Job: gridJob, Fence: f})
+	g.is(gridJob, fleet.Queued)
+	if w := want(t, g, gridJob, f); w != "stop superseded" || g.m.View().Held("r1") != 1 {
+		t.Errorf("the hub wants %q of it", w)
+	}
+	g.do(&CancelJob{Job: gridJob, Abandon: true})
+	if n := g.m.View().Held("r1"); n != 0 {
+		t.Errorf("%d slots are held after the abandon, want 0", n)
+	}
+}
+
 // TestBudget: a turn has so many accepted attempts, and one more for each grant.
 // Unaccepted ones cost nothing.
 func TestBudget(t *testing.T) {

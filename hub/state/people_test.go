@@ -140,12 +140,16 @@ func TestTickets(t *testing.T) {
 	g.do(&CreateTicket{Hash: k, TTL: time.Hour, Uses: 2})
 	g.refused(fleet.Conflict, join("r1", "three"))
 	g.do(join("r2", "three"))
+	before := g.m.View()
 	if r, _ := g.m.View().Runner("r2"); r.Name != "box-2" {
 		t.Errorf("the name taken became %q", r.Name)
 	}
 	g.do(&RemoveRunner{ID: "r2"})
 	g.refused(fleet.RunnerUnknown, join("r3", "three"))
 	g.do(join("r3", "four"))
+	if was, _ := before.Ticket(k); len(was.Consumed) != 1 || was.Uses != 1 {
+		t.Errorf("a view from before shows %+v", was)
+	}
 	if r, _ := g.m.View().FindRunner("box-2"); r == nil || r.ID != "r3" {
 		t.Errorf("a name that became free went to %+v", r)
 	}
