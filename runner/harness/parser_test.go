@@ -86,6 +86,21 @@ func TestSilentlyNewSession(t *testing.T) {
 	}
 }
 
+func TestSessionThatIsGone(t *testing.T) {
+	id := "ab0afdc0-1470-471e-9362-d2187e3b1107"
+	for cli, frame := range map[string]fleet.Frame{
+		"codex":  {Kind: fleet.FrameStderr, Payload: []byte("Error: thread/resume: thread/resume failed: no rollout found for thread id " + id + "\n")},
+		"claude": {Kind: fleet.FrameStderr, Payload: []byte("No conversation found with session ID: " + id + "\n")},
+	} {
+		h, _ := Lookup(cli)
+		p := h.Parser(ParseRequest{ResumeID: id})
+		p.Frame(frame)
+		if _, o := p.End(ExitInfo{Code: 1, Reason: "exited"}); o.Class != fleet.ClassHarnessStartup || !strings.Contains(o.Detail, "--fresh") || !strings.Contains(o.Detail, id) {
+			t.Errorf("%s: %s (%s); want harness_startup, the mend and the session", cli, o.Class, o.Detail)
+		}
+	}
+}
+
 func TestPartialTextIsLiveOnly(t *testing.T) {
 	s := readSample(t, "claude", "success")
 	p := claudeHarness.Parser(ParseRequest{})

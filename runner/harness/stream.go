@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -272,6 +273,9 @@ func waitWord(c fleet.FailureClass) string {
 	return "no answer"
 }
 
+// sessionGone is how the CLIs say that they do not know the session which they are to take up.
+var sessionGone = regexp.MustCompile(`(?i)no conversation found|no rollout found|session \S+ does not exist here`)
+
 // End closes the lines and open items, asks the decoder for the outcome and completes it.
 func (s *stream) End(x ExitInfo) ([]fleet.Event, fleet.Outcome) {
 	x = x.normal()
@@ -288,6 +292,9 @@ func (s *stream) End(x ExitInfo) ([]fleet.Event, fleet.Outcome) {
 		text := fmt.Sprintf("asked to resume session %s, but the CLI began a new one, %s", s.req.ResumeID, s.session)
 		s.fail(text)
 		o.Class, o.Detail = fleet.ClassHarnessStartup, text
+	}
+	if s.req.ResumeID != "" && o.Class == fleet.ClassHarnessStartup && sessionGone.MatchString(o.Detail) {
+		o.Detail = "the agent's session is gone from this machine; ask for the follow-up with --fresh, which begins a new one: " + o.Detail
 	}
 	o.Type, o.SessionID, o.Model, o.Usage = "outcome", s.session, s.model, s.usage
 	o.Detail = fleet.CutText(strings.TrimSpace(o.Detail), fleet.MaxDetail)
