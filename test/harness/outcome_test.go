@@ -23,10 +23,10 @@ func TestWholePath(t *testing.T) {
 			t.Parallel()
 			for name, check := range map[string]func(*place, harness.CLI){
 				"success": success, "environment": keysKept, "cancel": cancelled, "queue": queued, "wait": waits, "idle": idleWait,
-				"own-repository": ownRepository,
+				"own-repository": ownRepository, "gone": gone,
 			} {
-				if name == "idle" && cli != harness.Codex {
-					continue // the others give up by themselves
+				if name == "idle" && cli != harness.Codex || name == "gone" && cli == harness.OpenCode {
+					continue // the others give up by themselves; opencode has all its sessions in one file
 				}
 				t.Run(name, func(t *testing.T) { t.Parallel(); check(p.of(t), cli) })
 			}
@@ -55,7 +55,7 @@ type ending struct {
 	name   string
 	task   task
 	only   []harness.CLI // these CLIs have it; none is all
-	sample []harness.CLI // these are tried in every run, the rest with the tag soak; none is codex and claude
+	sample []harness.CLI // these are tried in every run, beside those of sampled
 	state  fleet.State
 	class  fleet.FailureClass
 	reason string // part of a reason of the verdict
@@ -66,11 +66,7 @@ func (c ending) of(cli harness.CLI) bool {
 	if len(c.only) > 0 && !slices.Contains(c.only, cli) {
 		return false
 	}
-	sample := c.sample
-	if len(sample) == 0 {
-		sample = []harness.CLI{harness.Codex, harness.Claude}
-	}
-	return soak || slices.Contains(sample, cli)
+	return slices.Contains(sampled(), cli) || slices.Contains(c.sample, cli)
 }
 
 var cases = []ending{
@@ -79,7 +75,7 @@ var cases = []ending{
 	{name: "text-only", task: task{scenario: "text-only"}, state: fleet.NeedsReview, class: fleet.ClassOK, reason: "no new commit"},
 	{name: "no-repository", task: task{scenario: "text-only", repo: "-"}, only: []harness.CLI{harness.Codex},
 		state: fleet.NeedsReview, class: fleet.ClassOK, reason: "no repository"},
-	{name: "command-fails", task: task{scenario: "command-fails"}, sample: harness.All,
+	{name: "command-fails", task: task{scenario: "command-fails"}, sample: []harness.CLI{harness.OpenCode},
 		state: fleet.NeedsReview, class: fleet.ClassOK, reason: "no new commit", check: failedCommand},
 	{name: "closure", task: task{scenario: "closure"}, state: fleet.Succeeded, class: fleet.ClassOK, reason: "greet.sh greets already"},
 	{name: "daemon", task: task{scenario: "daemon"}, state: fleet.Succeeded, class: fleet.ClassOK, check: nothingLeft},
@@ -88,8 +84,8 @@ var cases = []ending{
 
 	{name: "rate-limit", task: task{scenario: "rate-limit"}, state: fleet.Failed, class: fleet.ClassRateLimited},
 	{name: "rate-limit-once", task: task{scenario: "rate-limit-once"}, state: fleet.Succeeded, class: fleet.ClassOK},
-	{name: "quota", task: task{scenario: "quota"}, sample: harness.All, state: fleet.Failed, class: fleet.ClassQuotaExhausted},
-	{name: "refusal-text", task: task{scenario: "refusal-text"}, sample: harness.All, state: fleet.Failed, class: fleet.ClassQuotaExhausted,
+	{name: "quota", task: task{scenario: "quota"}, sample: []harness.CLI{harness.OpenCode}, state: fleet.Failed, class: fleet.ClassQuotaExhausted},
+	{name: "refusal-text", task: task{scenario: "refusal-text"}, sample: []harness.CLI{harness.OpenCode}, state: fleet.Failed, class: fleet.ClassQuotaExhausted,
 		check: func(p *place, r result) {
 			if r.ExitCode == nil || *r.ExitCode != 0 {
 				p.T.Errorf("the CLI ended with %v; the point of the case is a refusal with exit code 0", r.ExitCode)
@@ -98,8 +94,8 @@ var cases = []ending{
 	{name: "usage-limit", task: task{scenario: "usage-limit"}, only: []harness.CLI{harness.Codex, harness.OpenCode},
 		state: fleet.Failed, class: fleet.ClassQuotaExhausted, check: resetTold},
 	{name: "upgrade-plan", task: task{scenario: "upgrade-plan"}, state: fleet.Failed, class: fleet.ClassQuotaExhausted},
-	{name: "model-missing", task: task{scenario: "model-missing"}, sample: harness.All, state: fleet.Failed, class: fleet.ClassModelUnavailable},
-	{name: "wrong-key", task: task{scenario: "success", badKey: true}, sample: harness.All, state: fleet.Failed, class: fleet.ClassAuth},
+	{name: "model-missing", task: task{scenario: "model-missing"}, sample: []harness.CLI{harness.OpenCode}, state: fleet.Failed, class: fleet.ClassModelUnavailable},
+	{name: "wrong-key", task: task{scenario: "success", badKey: true}, sample: []harness.CLI{harness.OpenCode}, state: fleet.Failed, class: fleet.ClassAuth},
 	{name: "overloaded", task: task{scenario: "overloaded"}, only: []harness.CLI{harness.Codex, harness.Claude},
 		state: fleet.Failed, class: fleet.ClassProviderUnavailable},
 	{name: "context-overflow", task: task{scenario: "context-overflow"}, only: []harness.CLI{harness.Codex, harness.Claude},

@@ -38,7 +38,7 @@ const atOnce = 3
 // in the runner's own home and environment, as a user's would be.
 func newPlace(t *testing.T) *place {
 	t.Helper()
-	p := &place{Mesh: mesh.New(t), model: fakemodel.Start(t)}
+	p := &place{Mesh: mesh.New(t), model: startModel(t)}
 	p.Slots = atOnce
 	var config strings.Builder
 	config.WriteString("harnesses:\n  exec: {}\n")
@@ -81,6 +81,25 @@ func newPlace(t *testing.T) *place {
 	})
 	p.repo = p.Repository("repo")
 	return p
+}
+
+// startModel starts the scripted model. Its complaints fail the test, but for the one
+// that must come: opencode may only read, and so offers no tool that writes.
+func startModel(t *testing.T) *fakemodel.Server {
+	t.Helper()
+	s, err := fakemodel.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Close()
+		for _, c := range s.Complaints() {
+			if !strings.Contains(c, "opencode-read: no tool of the client") {
+				t.Errorf("model server: %s", c)
+			}
+		}
+	})
+	return s
 }
 
 func (p *place) theRunner() api.Runner {

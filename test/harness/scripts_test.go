@@ -17,6 +17,21 @@ var ownScripts = []struct {
 		{Items: []fakemodel.Item{{Run: `echo "greet.sh greets already" > "$TUGLINE_CLOSURE_FILE"`}}},
 		{Items: []fakemodel.Item{{Say: "Nothing needs to change."}}},
 	}}},
+	{"interrupted", fakemodel.Scenario{About: "a command of ten minutes, to be cancelled; the next turn knows of it", Steps: []fakemodel.Step{
+		{Items: []fakemodel.Item{{Say: "Starting a long command."}, {Limit: 10 * time.Minute,
+			Run: "(exec -a tugline-child-{nonce} sleep 600) & touch " + fakemodel.StartedPath + "; exec -a tugline-{nonce} sleep 600"}}},
+		{Items: []fakemodel.Item{{Write: &fakemodel.File{Path: "second.txt", Text: "written in turn two\n"}}},
+			Expect: []string{"first prompt", "Starting a long command.", "second prompt"}},
+		{Items: []fakemodel.Item{{Say: "Taken up again."}}},
+	}}},
+	{"gone", fakemodel.Scenario{About: "three turns, the third without the history of the others", Steps: []fakemodel.Step{
+		{Items: []fakemodel.Item{{Write: &fakemodel.File{Path: "first.txt", Text: "written in turn one\n"}}}},
+		{Items: []fakemodel.Item{{Say: "Turn one is done."}}},
+		{Items: []fakemodel.Item{{Write: &fakemodel.File{Path: "second.txt", Text: "written in turn two\n"}}}, Expect: []string{"Turn one is done.", "second prompt"}},
+		{Items: []fakemodel.Item{{Say: "Turn two is done."}}},
+		{Items: []fakemodel.Item{{Write: &fakemodel.File{Path: "third.txt", Text: "written in turn three\n"}}}},
+		{Items: []fakemodel.Item{{Say: "Turn three is done."}}},
+	}}},
 	{"turns", turns(2 * time.Second)},
 	{"slow-turns", turns(6 * time.Second)},
 }

@@ -63,6 +63,14 @@ func (b *bench) turn(session, prompt string) (process.Result, int) {
 	return res, res.ExitCode
 }
 
+// sampled is every CLI that is quick, or all.
+func sampled() []harness.CLI {
+	if soak {
+		return harness.All
+	}
+	return []harness.CLI{harness.Codex, harness.Claude}
+}
+
 func (b *bench) wantFile(name, want string, res process.Result) {
 	b.t.Helper()
 	got, err := os.ReadFile(filepath.Join(b.repo, name))
@@ -103,7 +111,7 @@ func TestRealSuccess(t *testing.T) {
 var sessionRE = regexp.MustCompile(`"(?:thread_id|session_id|sessionID)":"([^"]+)"`)
 
 func TestRealResume(t *testing.T) {
-	for _, cli := range harness.All {
+	for _, cli := range sampled() {
 		t.Run(string(cli), func(t *testing.T) {
 			b := newBench(t, cli, "resume")
 			res, code := b.turn("", "Write first.txt.")
@@ -123,7 +131,7 @@ func TestRealResume(t *testing.T) {
 }
 
 func TestRealWrongKey(t *testing.T) {
-	for _, cli := range harness.All {
+	for _, cli := range sampled() {
 		t.Run(string(cli), func(t *testing.T) {
 			b := newBench(t, cli, "success")
 			b.setup.Key = "sk-bad"

@@ -3,6 +3,8 @@
 package harness_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +17,7 @@ import (
 // cancelled stops jobs in the middle of a command, one of which ignores all signals
 // but the last.
 func cancelled(p *place, cli harness.CLI) {
-	scenarios := []string{"long-command", "stubborn-command"}
+	scenarios := []string{"interrupted", "stubborn-command"}
 	if cli == harness.OpenCode && !soak {
 		scenarios = scenarios[1:]
 	}
@@ -23,7 +25,7 @@ func cancelled(p *place, cli harness.CLI) {
 		p.T.Run(scenario, func(t *testing.T) {
 			t.Parallel()
 			p := p.of(t)
-			id := p.start(task{cli: cli, scenario: scenario})
+			id := p.start(task{cli: cli, scenario: scenario, prompt: "first prompt"})
 			begun := time.Now()
 			p.Run("job", "cancel", id)
 			j := p.Ended(id, 60*time.Second)
@@ -35,6 +37,17 @@ func cancelled(p *place, cli harness.CLI) {
 				if strings.Contains(left, string(cli)+"-"+scenario) || strings.Contains(left, "/"+id+"/") {
 					t.Errorf("survived the cancel: %s", left)
 				}
+			}
+			if scenario != "interrupted" {
+				return
+			}
+			if j.SessionID == "" {
+				t.Fatal("a cancelled turn has no session to go on from")
+			}
+			r := p.followed("job", "follow-up", id, "second prompt")
+			p.want(r, fleet.Succeeded, fleet.ClassOK, "verified")
+			if d := p.Run("job", "diff", id); r.SessionID != j.SessionID || !strings.Contains(d, "+++ b/second.txt") {
+				t.Errorf("session %s, then %s; diff:\n%s", j.SessionID, r.SessionID, d)
 			}
 		})
 	}
@@ -85,6 +98,44 @@ func (p *place) oneSession(r api.Job, turns int, files ...string) {
 		if !strings.Contains(diff, "+++ b/"+f) {
 			p.T.Errorf("the diff of the job lacks %s:\n%s", f, diff)
 		}
+	}
+}
+
+// gone takes away what a follow-up goes on from: first the worktree, which is built
+// again, then the CLI's own session, which can't be.
+func gone(p *place, cli harness.CLI) {
+	t := p.T
+	k := task{cli: cli, scenario: "gone", prompt: "first prompt"}
+	r := p.do(k)
+	p.want(r, fleet.Succeeded, fleet.ClassOK, "verified")
+	id, session := string(r.ID), r.SessionID
+	if err := os.RemoveAll(filepath.Join(p.Dir, "runner", "trees", "work", id)); err != nil {
+		t.Fatal(err)
+	}
+	r = p.followed("job", "follow-up", id, "second prompt")
+	p.want(r, fleet.Succeeded, fleet.ClassOK, "verified")
+	p.oneSession(r.Job, 2, "first.txt", "second.txt")
+
+	removed := 0
+	for _, dir := range []string{filepath.Join(p.Dir, "accounts", k.run()), filepath.Join(p.Dir, "home", ".claude", "projects")} {
+		filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+			if err == nil && !d.IsDir() && strings.Contains(d.Name(), session) && os.Remove(path) == nil {
+				removed++
+			}
+			return nil
+		})
+	}
+	if removed == 0 {
+		t.Fatal("no file of the session was found")
+	}
+	_, errs, code := p.Try("job", "follow-up", id, "third prompt")
+	if code == 0 || !strings.Contains(errs, "--fresh") {
+		t.Errorf("a follow-up whose session is gone: exit %d; want a refusal that names --fresh:\n%s", code, errs)
+	}
+	r = p.followed("job", "follow-up", "--fresh", id, "third prompt again")
+	p.want(r, fleet.Succeeded, fleet.ClassOK, "verified")
+	if d := p.Run("job", "diff", id); r.SessionID == session || !strings.Contains(d, "+++ b/third.txt") || !strings.Contains(d, "+++ b/first.txt") {
+		t.Errorf("session %s after %s; want a new one; diff:\n%s", r.SessionID, session, d)
 	}
 }
 

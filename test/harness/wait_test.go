@@ -45,4 +45,7 @@ func waits(p *place, cli harness.CLI) {
 func idleWait(p *place, cli harness.CLI) {
 	r := p.do(task{cli: cli, scenario: "rate-limit-long", nonce: string(cli) + "-idle", retries: 3, flags: []string{"--idle-timeout", "4s"}})
 	p.want(r, fleet.Failed, fleet.ClassRateLimited, "idle limit")
+	if !strings.Contains(r.errs, "waiting on provider: rate limit") {
+		p.T.Errorf("who followed the job was not told of the wait:\n%s", r.errs)
+	}
 }
