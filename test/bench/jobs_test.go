@@ -107,6 +107,19 @@ func (c *client) text(id fleet.JobID) string {
 	return strings.TrimSpace(string(b))
 }
 
+// cpu gives the time that a process has spent on a processor, its children not counted.
+func cpu(t *testing.T, pid int) time.Duration {
+	var sum time.Duration
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	for _, f := range tasks {
+		b, _ := os.ReadFile(f)
+		ns, _, _ := strings.Cut(string(b), " ")
+		n, _ := strconv.ParseInt(ns, 10, 64)
+		sum += time.Duration(n)
+	}
+	return sum
+}
+
 type allocations struct{ count, bytes float64 }
 
 // allocated gives what the hub's process has allocated since its start.
@@ -200,7 +213,11 @@ func measureJobs(t *testing.T, s *sheet, mc machine) {
 	}
 	latency(c, s, mc, ends)
 	a := c.allocated()
+	hub, runner := pidOf(t, m, "hub run"), pidOf(t, m, "runner run")
+	hubBefore, runnerBefore := cpu(t, hub), cpu(t, runner)
 	throughput(t, c, s, ends)
+	s.note("hub process, a job: CPU", "ms", ms(cpu(t, hub)-hubBefore)/(rounds*burst))
+	s.note("runner process, a job: CPU", "ms", ms(cpu(t, runner)-runnerBefore)/(rounds*burst))
 	b := c.allocated()
 	s.note("hub process, a job: allocations", "", (b.count-a.count)/(rounds*burst))
 	s.note("hub process, a job: allocated", "KiB", (b.bytes-a.bytes)/(rounds*burst)/1024)

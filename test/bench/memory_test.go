@@ -49,7 +49,7 @@ func measureMemory(t *testing.T, s *sheet, _ machine) {
 	for _, p := range []struct {
 		name, words string
 		most        float64
-	}{{"hub", "hub\x00run", 30}, {"runner", "runner\x00run", 16}} {
+	}{{"hub", "hub run", 30}, {"runner", "runner run", 16}} {
 		all, anon := resident(t, pidOf(t, m, p.words))
 		s.most("idle "+p.name+" after 30 s: resident", "MiB", p.most, fmt.Sprintf("≤ %.0f MiB", p.most), all/(1<<20))
 		s.note("   of it not backed by the binary's file", "MiB", anon/(1<<20))
@@ -85,7 +85,7 @@ func pidOf(t *testing.T, m *mesh.Mesh, words string) int {
 	t.Helper()
 	for _, line := range m.Marked() {
 		pid, cmd, _ := strings.Cut(line, " ")
-		if n, err := strconv.Atoi(pid); err == nil && strings.Contains(cmd, strings.ReplaceAll(words, "\x00", " ")) {
+		if n, err := strconv.Atoi(pid); err == nil && strings.Contains(cmd, words) {
 			return n
 		}
 	}
@@ -143,7 +143,7 @@ func connect(t *testing.T, m *mesh.Mesh, url string, conf *tls.Config) float64 {
 		return err
 	})
 	hc.CloseIdleConnections()
-	pid := pidOf(t, m, "hub\x00run")
+	pid := pidOf(t, m, "hub run")
 	<-time.After(5 * time.Second)
 	before, _ := resident(t, pid)
 	side(t, crowd, func(i int) error { return crowdOf[i].link(url, conf) })
