@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/shared/api"
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -141,5 +142,34 @@ func TestHubThatWasOff(t *testing.T) {
 			t.Errorf("off for %s: state time is still %s behind", c.off, behind)
 		}
 		n.stop()
+	}
+}
+
+func TestOneEntryTakesTimeAnHourAtMost(t *testing.T) {
+	var c turned
+	h, err := newHub(Config{Dir: t.TempDir(), Listen: "127.0.0.1:0", Bootstrap: true}, c.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	set := func() error {
+		_, err := h.entries.Propose(t.Context(), &state.Set{Name: "x", Value: "y"})
+		return err
+	}
+	for until := time.Now().Add(10 * time.Second); set() != nil; { // nobody leads yet
+		if time.Now().After(until) {
+			t.Fatal("no leader after 10 s")
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+	c.turn(3 * day)
+	for range 3 {
+		before := h.entries.View().Meta().Time
+		if err := set(); err != nil {
+			t.Fatal(err)
+		}
+		if got := h.entries.View().Meta().Time.Sub(before); got != time.Hour {
+			t.Errorf("with the clock three days on, one entry took state time %s further; want 1h", got)
+		}
 	}
 }

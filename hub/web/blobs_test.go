@@ -110,9 +110,25 @@ func TestSubmitRenewsItsInputs(t *testing.T) {
 		}
 	}
 	get[api.Job](w, submit)
-	for _, d := range names {
+	check := func(d fleet.Digest, after string) {
+		t.Helper()
 		if freed, err := w.blobs.DeleteUnused(d, time.Now().Add(-time.Hour)); freed != 0 || err != nil {
-			t.Errorf("blob %s was swept right after a submit named it: %d, %v", d, freed, err)
+			t.Errorf("blob %s was swept right after %s: %d, %v", d, after, freed, err)
 		}
+	}
+	for _, d := range names {
+		check(d, "a submit named it")
+	}
+	// Who asks for it, or sends it again, is about to submit.
+	for after, ask := range map[string]func(fleet.Digest){
+		"a HEAD": func(d fleet.Digest) { w.offset(d, int64(len(bundle))) },
+		"a PUT":  func(d fleet.Digest) { w.put(d, int64(len(bundle)), 0, bundle) },
+	} {
+		d := digestOf(bundle)
+		if err := os.Chtimes(filepath.Join(dir, string(d[:2]), string(d)), long, long); err != nil {
+			t.Fatal(err)
+		}
+		ask(d)
+		check(d, after)
 	}
 }
