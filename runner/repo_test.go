@@ -155,7 +155,7 @@ func TestFollowUpGoesOnInTheSameWorktree(t *testing.T) {
 	}
 }
 
-// A push is refused while the work is not accepted; the work is kept.
+// The push of rejected work is given up at once; the work is kept.
 func TestRejectedWorkIsNotPushed(t *testing.T) {
 	t.Parallel()
 	h := newHub(t)
@@ -167,13 +167,49 @@ func TestRejectedWorkIsNotPushed(t *testing.T) {
 	j := h.submit(fleet.Spec{Argv: []string{"/bin/sh", "-c", "echo more >> README"}, Repo: &fleet.Repo{URL: bare}, Push: "result"})
 	f := h.assign(j, r.id)
 	h.ends(j, fleet.Failed)
-	eventually(t, "a permit to be asked for", func() bool { return proposed[*state.GrantPush](h) > 1 })
+	r.forgets(f)
+	if n := proposed[*state.GrantPush](h); n != 0 {
+		t.Errorf("%d refused permits were put into the log", n)
+	}
 	if out := git(t, bare, "branch", "--list", "result"); out != "" {
 		t.Errorf("refused work was pushed: %s", out)
 	}
-	if _, ok := r.journal.Attempt(f); !ok {
-		t.Error("the push is not owed any more")
+	if e := h.attempt(j, f).Evidence; e == nil || e.CommitCount != 1 {
+		t.Errorf("the work is not kept: %+v", e)
 	}
+}
+
+// Work that needs review is pushed when a person accepts it.
+func TestWorkIsPushedOnceAPersonAcceptsIt(t *testing.T) {
+	t.Parallel()
+	h := newHub(t)
+	h.verdict = func(*fleet.Job, *wire.Finished) *fleet.Verdict {
+		return &fleet.Verdict{Decision: fleet.Ask, By: "gate", Reasons: []string{"look at it"}}
+	}
+	r := h.newRunner(allowFile(t, ""))
+	bare, _ := repository(t)
+	j := h.submit(fleet.Spec{Argv: []string{"/bin/sh", "-c", "echo more >> README"}, Repo: &fleet.Repo{URL: bare}, Push: "result"})
+	f := h.assign(j, r.id)
+	h.ends(j, fleet.NeedsReview)
+	h.sealed(j, f)
+	eventually(t, "the runner to ask", func() bool { return strings.Contains(r.detail(f), "permit to push") })
+	h.must(&state.SettleJob{Job: j, Accept: true})
+	h.srv.Nudge(r.id)
+	eventually(t, "the push", func() bool { p := h.attempt(j, f).Pushes; return len(p) == 1 && p[0].Result == "pushed" })
+	if got := git(t, bare, "rev-parse", "result"); got != h.attempt(j, f).Evidence.Tip {
+		t.Errorf("the remote branch is at %s", got)
+	}
+	r.forgets(f)
+}
+
+// detail is what the runner says of an attempt now.
+func (r *testRunner) detail(f fleet.Fence) string {
+	for _, v := range r.heartbeat(false).Attempts {
+		if v.Fence == f {
+			return v.Detail
+		}
+	}
+	return ""
 }
 
 // Inputs come as blobs, and a directory without repository is empty for a new job.

@@ -346,6 +346,35 @@ func TestPermit(t *testing.T) {
 	})
 }
 
+// TestRefusedPermit sees that a refusal which the view shows takes no entry of the log.
+func TestRefusedPermit(t *testing.T) {
+	t.Parallel()
+	h := newHub(t)
+	a := h.enrolled()
+	k := a.link()
+	ask := func(j fleet.JobID, f fleet.Fence) fleet.Code {
+		t.Helper()
+		body, bye := k.say(wire.TypePermit, encode(t, wire.Permit{ID: 7, Job: j, Fence: f, Remote: "origin", Ref: "refs/heads/x", SHA: "abc"}), wire.TypePermitReply)
+		var p wire.PermitReply
+		if bye != nil || wire.Decode(body, &p) != nil {
+			t.Fatalf("permit was answered with %s, %v", body, bye)
+		}
+		return p.Code
+	}
+	j, f := h.assign(a.id)
+	ok(t, a.report(k, wire.ReportItem{Job: j, Fence: f, Accepted: &wire.Accepted{}}))
+	if c := ask(j, f); c != fleet.Unavailable {
+		t.Errorf("while it runs: %q, want %q", c, fleet.Unavailable)
+	}
+	ok(t, a.report(k, a.finished(j, f, 1)))
+	if c := ask(j, f); c != fleet.Conflict {
+		t.Errorf("after the rejection: %q, want %q", c, fleet.Conflict)
+	}
+	if n := proposed[*state.GrantPush](h); n != 0 {
+		t.Errorf("%d refused permits were put into the log", n)
+	}
+}
+
 // TestPrompt carries a small prompt along and leaves a large one to be fetched.
 func TestPrompt(t *testing.T) {
 	t.Parallel()

@@ -246,10 +246,16 @@ func (x *session) grant(ctx context.Context, p wire.Permit) error {
 	if !x.srv.cfg.Leading() {
 		return fmt.Errorf("this hub does not lead: %w", fleet.Unavailable)
 	}
-	if _, _, _, err := x.own(x.srv.cfg.Proposer.View(), p.Job, p.Fence); err != nil {
+	j, t, a, err := x.own(x.srv.cfg.Proposer.View(), p.Job, p.Fence)
+	if err != nil {
 		return err
 	}
-	return x.srv.propose(ctx, &state.GrantPush{Job: p.Job, Fence: p.Fence, Remote: p.Remote, Ref: p.Ref, SHA: p.SHA})
+	c := &state.GrantPush{Job: p.Job, Fence: p.Fence, Remote: p.Remote, Ref: p.Ref, SHA: p.SHA}
+	// A refusal that is plain to see takes no room in the log.
+	if no := c.Refused(j, t, a); no.Code != "" {
+		return no.Err()
+	}
+	return x.srv.propose(ctx, c)
 }
 
 // live passes partial events on to those who watch, if the attempt is the current one.

@@ -301,19 +301,8 @@ func (c *GrantPush) apply(t *txn) Result {
 	if a == nil {
 		return bad
 	}
-	switch {
-	case tu != j.Turn() || tu.Current != a.N:
-		return refuse(fleet.StaleFence, "attempt %s of job %s is not the current one; its push is refused", c.Fence, c.Job)
-	case a.Stop != "" || j.CancelRequestedAt != nil:
-		return refuse(fleet.CancelRequested, "job %s was asked to stop; its work is kept and not pushed", c.Job)
-	case c.SHA == "" && j.State != fleet.Running:
-		return refuse(fleet.Conflict, "job %s is %s; credentials are given only while it runs", c.Job, j.State)
-	case c.SHA != "" && j.State == fleet.Verifying:
-		return refuse(fleet.Unavailable, "job %s is being verified; ask again", c.Job)
-	case c.SHA != "" && j.State != fleet.Succeeded:
-		return refuse(fleet.Conflict, "job %s is %s; only the work of a succeeded turn is pushed", c.Job, j.State)
-	case c.SHA != "" && a.Evidence != nil && a.Evidence.Tip != "" && c.SHA != a.Evidence.Tip:
-		return refuse(fleet.Conflict, "%s is not the commit that was verified for job %s, which is %s", c.SHA, c.Job, a.Evidence.Tip)
+	if no := c.Refused(j, tu, a); no.Code != "" {
+		return no
 	}
 	for _, p := range a.Pushes {
 		if p.Remote == c.Remote && p.Ref == c.Ref && p.SHA == c.SHA {
@@ -325,6 +314,31 @@ func (c *GrantPush) apply(t *txn) Result {
 	}
 	a.Pushes = append(a.Pushes[:len(a.Pushes):len(a.Pushes)], fleet.Push{Remote: c.Remote, Ref: c.Ref, SHA: c.SHA, At: t.now()})
 	return t.put(j)
+}
+
+// Refused gives the refusal of a push that the record of its job already shows; one
+// without a code says that there is none. While a verdict may still fall the code is
+// Unavailable or, where a person has to give it, NotDecided; any other is final.
+func (c *GrantPush) Refused(j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt) Result {
+	switch {
+	case tu != j.Turn() || tu.Current != a.N:
+		return refuse(fleet.StaleFence, "attempt %s of job %s is not the current one; its push is refused", c.Fence, c.Job)
+	case a.Stop != "" || j.CancelRequestedAt != nil:
+		return refuse(fleet.CancelRequested, "job %s was asked to stop; its work is kept and not pushed", c.Job)
+	case c.SHA == "" && j.State != fleet.Running:
+		return refuse(fleet.Conflict, "job %s is %s; credentials are given only while it runs", c.Job, j.State)
+	case c.SHA == "" || j.State == fleet.Succeeded:
+	case j.State == fleet.NeedsReview:
+		return refuse(fleet.NotDecided, "job %s needs review; its work is pushed once a person accepts it", c.Job)
+	case j.State.Ended() && j.State != fleet.Lost:
+		return refuse(fleet.Conflict, "job %s is %s; only the work of a succeeded turn is pushed", c.Job, j.State)
+	default:
+		return refuse(fleet.Unavailable, "job %s is %s and there is no verdict yet; ask again", c.Job, j.State)
+	}
+	if c.SHA != "" && a.Evidence != nil && a.Evidence.Tip != "" && c.SHA != a.Evidence.Tip {
+		return refuse(fleet.Conflict, "%s is not the commit that was verified for job %s, which is %s", c.SHA, c.Job, a.Evidence.Tip)
+	}
+	return Result{}
 }
 
 // RecordPush records what became of a permitted push.

@@ -55,7 +55,7 @@ func TestPush(t *testing.T) {
 	g.submit("a")
 	f := g.run("a", "r1")
 	push := &GrantPush{Job: "a", Fence: f, Remote: "origin", Ref: "refs/heads/x", SHA: "tip"}
-	g.refused(fleet.Conflict, push)
+	g.refused(fleet.Unavailable, push)
 	g.do(&GrantPush{Job: "a", Fence: f, Remote: "origin"})
 	g.do(g.finish("a", f))
 	g.refused(fleet.Unavailable, push)
@@ -81,6 +81,30 @@ func TestPush(t *testing.T) {
 		g.do(&GrantPush{Job: "a", Fence: f, Remote: "origin", Ref: fmt.Sprint(n), SHA: "tip"})
 	}
 	g.refused(fleet.TooLarge, &GrantPush{Job: "a", Fence: f, Remote: "origin", Ref: "one more", SHA: "tip"})
+}
+
+// TestPushRefusalsTellWhetherToAskAgain: only while a person may still accept the
+// work, or its verdict is under way, is asking again of use.
+func TestPushRefusalsTellWhetherToAskAgain(t *testing.T) {
+	g := newRig(t)
+	g.enrol("r1")
+	ended := func(id fleet.JobID, d fleet.Decision) *GrantPush {
+		g.submit(id)
+		f := g.run(id, "r1")
+		g.do(g.judged(id, f, d))
+		return &GrantPush{Job: id, Fence: f, Remote: "origin", Ref: "refs/heads/x", SHA: "tip"}
+	}
+	g.refused(fleet.Conflict, ended("failed", fleet.Reject))
+
+	push := ended("accepted later", fleet.Ask)
+	g.refused(fleet.NotDecided, push)
+	g.do(&SettleJob{Job: "accepted later", Accept: true})
+	g.do(push)
+
+	push = ended("rejected later", fleet.Unknown)
+	g.refused(fleet.NotDecided, push)
+	g.do(&SettleJob{Job: "rejected later"})
+	g.refused(fleet.Conflict, push)
 }
 
 // TestFacts records what it knows, counts all, and bounds both.

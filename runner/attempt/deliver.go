@@ -13,11 +13,11 @@ import (
 )
 
 // The time between two requests for the permit to push: the verdict may be a matter
-// of milliseconds or of a person, who has a day.
+// of milliseconds or of a person, who has a week.
 const (
 	minPermitWait = 100 * time.Millisecond
 	maxPermitWait = 5 * time.Minute
-	permitPeriod  = 24 * time.Hour
+	permitPeriod  = 7 * 24 * time.Hour
 )
 
 // upload brings the files of the evidence to the hub once it knows the result: it
@@ -30,12 +30,8 @@ func (a *Attempt) upload(ctx context.Context) error {
 	if len(d.Blobs) == 0 {
 		return nil
 	}
-	for a.host.Journal.PendingOf(a.asg.Fence, KindFinished) {
-		select {
-		case <-a.settle:
-		case <-ctx.Done():
-			return nil
-		}
+	if !a.resultKnown(ctx) {
+		return nil
 	}
 	a.tell("uploading the result")
 	for _, b := range d.Blobs {
@@ -48,6 +44,18 @@ func (a *Attempt) upload(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// resultKnown waits until the hub has the result; false is the end of ctx.
+func (a *Attempt) resultKnown(ctx context.Context) bool {
+	for a.host.Journal.PendingOf(a.asg.Fence, KindFinished) {
+		select {
+		case <-a.settle:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
 }
 
 // untilForgotten does what is still owed after the result, then keeps the records
@@ -78,6 +86,9 @@ func (a *Attempt) push(ctx context.Context) error {
 	if !ok || rec.Progress.Push == nil {
 		return nil
 	}
+	if !a.resultKnown(ctx) {
+		return nil
+	}
 	p, forget, begun := *rec.Progress.Push, a.forget, time.Now()
 	for wait := minPermitWait; ; wait = min(2*wait, maxPermitWait) {
 		err := a.host.Hub.Permit(ctx, a.asg.Job, a.asg.Fence, p)
@@ -101,10 +112,10 @@ func (a *Attempt) push(ctx context.Context) error {
 	}
 }
 
-// finalRefusal says whether asking again for a permit is of no use. That the job is
-// not accepted may still change.
+// finalRefusal says whether asking again for a permit is of no use. That there is no
+// verdict yet may change.
 func finalRefusal(err error) bool {
-	for _, c := range []fleet.Code{fleet.StaleFence, fleet.NotCurrent, fleet.CancelRequested, fleet.Forbidden, fleet.NotFound,
+	for _, c := range []fleet.Code{fleet.Conflict, fleet.TooLarge, fleet.StaleFence, fleet.NotCurrent, fleet.CancelRequested, fleet.Forbidden, fleet.NotFound,
 		fleet.BadRequest, fleet.Superseded, fleet.OwnerPolicy} {
 		if errors.Is(err, c) {
 			return true
