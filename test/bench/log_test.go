@@ -31,8 +31,8 @@ func (nothing) Persist(s raft.SnapshotSink) error   { return s.Close() }
 func (nothing) Release()                            {}
 
 const (
-	rounds = 3
-	span   = 1500 * time.Millisecond
+	rounds = 5
+	span   = 800 * time.Millisecond
 )
 
 // openHub runs a hub in this process, without any connection but its own log.
@@ -110,16 +110,19 @@ func measureLog(t *testing.T, s *sheet, _ machine) {
 			propose(t, h, &state.CancelJob{Job: open[w]})
 			open[w] = ""
 		}
-		var base, ours, ratio []float64
+		var base, ours, ratio, baseCPU, oursCPU []float64
 		for range rounds {
-			b := rate(n, span, func(int) { raw.apply(t, e) })
-			o := rate(n, span, step)
+			var b, o float64
+			baseCPU = append(baseCPU, perCall(func() float64 { b = rate(n, span, func(int) { raw.apply(t, e) }); return b }))
+			oursCPU = append(oursCPU, perCall(func() float64 { o = rate(n, span, step); return o }))
 			base, ours, ratio = append(base, b), append(ours, o), append(ratio, o/b)
 		}
 		s.note(fmt.Sprintf("raw raft Apply, %d writers", n), "/s", base...)
 		s.note(fmt.Sprintf("hub's log, %d writers", n), "/s", ours...)
 		if n == 256 {
 			s.least("hub's log ÷ raw raft, 256 writers", "", 0.7, "≥ 0.70", ratio...)
+			s.note("   CPU an entry: raw raft", "µs", baseCPU...)
+			s.note("   CPU an entry: hub's log", "µs", oursCPU...)
 		} else {
 			s.note(fmt.Sprintf("hub's log ÷ raw raft, %d writers", n), "", ratio...)
 		}

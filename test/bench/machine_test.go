@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,26 +24,28 @@ import (
 
 // machine is what this machine can do, which the figures are held against.
 type machine struct {
-	apply time.Duration // A: one raw Apply, one writer
-	fsync time.Duration // F: one fsync of 256 bytes
-	start time.Duration // S: fork, exec and exit of the binary
+	apply func() // A: one raw Apply, one writer
+	fsync func() // F: one fsync of 256 bytes
+	start func() // S: fork, exec and exit of the binary
 }
 
 func measureMachine(t *testing.T, s *sheet) machine {
 	t.Helper()
-	var m machine
-	m.fsync = each(600, fsyncs(t))
-	s.note("F: fsync of 256 bytes, p50", "ms", ms(m.fsync))
-	r := openRaw(t, true)
-	m.apply = each(400, func() { r.apply(t, bytes.Repeat([]byte("x"), 256)) })
-	s.note("A: raw raft Apply, 1 writer, store as the hub sets it, p50", "ms", ms(m.apply))
+	body := bytes.Repeat([]byte("x"), 256)
+	raw := openRaw(t, true)
+	t.Cleanup(raw.close)
+	m := machine{
+		apply: func() { raw.apply(t, body) },
+		fsync: fsyncs(t),
+		start: func() { run(t, mesh.Binary(), "supervise") },
+	}
+	s.note("F: fsync of 256 bytes, p50", "ms", each(600, m.fsync))
+	s.note("A: raw raft Apply, 1 writer, store as the hub sets it, p50", "ms", each(400, m.apply))
+	r := openRaw(t, false)
+	s.note("   the same, raft and store with their defaults", "ms", each(300, func() { r.apply(t, body) }))
 	r.close()
-	r = openRaw(t, false)
-	s.note("   the same, raft and store with their defaults", "ms", ms(each(300, func() { r.apply(t, bytes.Repeat([]byte("x"), 256)) })))
-	r.close()
-	m.start = each(40, func() { run(t, mesh.Binary(), "supervise") })
-	s.note("S: fork, exec and exit of the tugline binary, p50", "ms", ms(m.start))
-	s.note("   the same of /bin/true", "ms", ms(each(40, func() { run(t, "/bin/true") })))
+	s.note("S: fork, exec and exit of the tugline binary, p50", "ms", each(40, m.start))
+	s.note("   the same of /bin/true", "ms", each(40, func() { run(t, "/bin/true") }))
 	return m
 }
 
@@ -75,15 +78,20 @@ func run(t *testing.T, argv ...string) {
 	}
 }
 
-// each gives the median time of one call out of n.
-func each(n int, f func()) time.Duration {
+// each gives the median time of one call out of n, in milliseconds.
+func each(n int, f func()) float64 {
 	var v []float64
 	for range n {
-		begin := time.Now()
-		f()
-		v = append(v, float64(time.Since(begin)))
+		v = append(v, timed(f))
 	}
-	return time.Duration(median(v))
+	return median(v)
+}
+
+// timed gives the milliseconds that one call takes.
+func timed(f func()) float64 {
+	begin := time.Now()
+	f()
+	return ms(time.Since(begin))
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
@@ -103,6 +111,20 @@ func rate(n int, span time.Duration, f func(worker int)) float64 {
 	}
 	wg.Wait()
 	return float64(done.Load()) / time.Since(begin).Seconds()
+}
+
+// perCall gives the microseconds of processor time that this process spends on one of
+// the calls that f makes; f gives their number a second.
+func perCall(f func() float64) float64 {
+	begin, before := time.Now(), used()
+	r := f()
+	return float64((used() - before).Microseconds()) / (r * time.Since(begin).Seconds())
+}
+
+func used() time.Duration {
+	var u syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // rawRaft is hashicorp/raft alone, with a state machine that does nothing.

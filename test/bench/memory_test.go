@@ -72,7 +72,7 @@ func measureMemory(t *testing.T, s *sheet, _ machine) {
 				return false
 			}
 			res.Body.Close()
-			return res.StatusCode == http.StatusOK
+			return res.StatusCode == http.StatusOK && m.Token() != ""
 		})
 		v := connect(t, m, url, &tls.Config{RootCAs: pool})
 		s.most("hub's memory for a connected idle runner, TLS", "KiB", 52, "≤ 52 KiB", v)

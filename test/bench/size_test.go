@@ -41,6 +41,23 @@ func measureSize(t *testing.T, s *sheet, _ machine) {
 	s.note("100,000 queued jobs: snapshot", "MiB", float64(n)/(1<<20))
 	s.note("100,000 queued jobs: time to write the snapshot", "s", took.Seconds())
 	s.note("bytes of a submit in the log", "B", float64(entries)/state.MaxQueue)
+	s.note("bytes of a whole small job in the log, five entries", "B", logBytes(t))
+}
+
+// logBytes adds up the entries of a small job from submit to seal.
+func logBytes(t *testing.T) (sum float64) {
+	id, f, now := fleet.JobID(newID()), fleet.Fence{Epoch: 1, Index: 1e6}, time.Now().UTC()
+	for _, c := range append([]state.Command{
+		&state.SubmitJob{ID: id, Spec: spec()},
+		&state.AssignJob{Job: id, Runner: fleet.RunnerID("r-" + newID()), Turn: 1, Slots: 8},
+	}, reports(id, f, now)...) {
+		b, err := state.Encode(state.Head{At: now, Actor: "hub"}, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += float64(len(b))
+	}
+	return sum
 }
 
 func heap() float64 {
