@@ -72,6 +72,13 @@ func (c ending) of(cli harness.CLI) bool {
 var cases = []ending{
 	{name: "commit", task: task{scenario: "commit"}, only: []harness.CLI{harness.Claude, harness.OpenCode},
 		state: fleet.Succeeded, class: fleet.ClassOK, reason: "1 new commit verified", check: ownCommit},
+	{name: "full", task: task{scenario: "commit", flags: []string{"--permissions", "full"}},
+		state: fleet.Succeeded, class: fleet.ClassOK, reason: "1 new commit verified", check: func(p *place, r result) {
+			ownCommit(p, r)
+			if r.Permissions != fleet.PermFull {
+				p.T.Errorf("permissions %q; want full", r.Permissions)
+			}
+		}},
 	{name: "text-only", task: task{scenario: "text-only"}, state: fleet.NeedsReview, class: fleet.ClassOK, reason: "no new commit"},
 	{name: "no-repository", task: task{scenario: "text-only", repo: "-"}, only: []harness.CLI{harness.Codex},
 		state: fleet.NeedsReview, class: fleet.ClassOK, reason: "no repository"},
@@ -79,6 +86,8 @@ var cases = []ending{
 		state: fleet.NeedsReview, class: fleet.ClassOK, reason: "no new commit", check: failedCommand},
 	{name: "closure", task: task{scenario: "closure"}, state: fleet.Succeeded, class: fleet.ClassOK, reason: "greet.sh greets already"},
 	{name: "daemon", task: task{scenario: "daemon"}, state: fleet.Succeeded, class: fleet.ClassOK, check: nothingLeft},
+	{name: "daemon-full", task: task{scenario: "daemon", flags: []string{"--permissions", "full"}}, only: []harness.CLI{harness.Codex},
+		state: fleet.Succeeded, class: fleet.ClassOK, check: nothingLeft},
 	{name: "read", task: task{scenario: "success", flags: []string{"--permissions", "read"}},
 		state: fleet.NeedsReview, class: fleet.ClassOK, reason: "no new commit", check: readOnly},
 
@@ -238,7 +247,8 @@ func nothingLeft(p *place, r result) {
 			p.T.Errorf("the daemon survived its job: %s", left)
 		}
 	}
-	if r.Harness != string(harness.Codex) && r.Evidence.Swept == 0 { // Codex's sandbox ends it itself
+	sandboxed := r.Harness == string(harness.Codex) && r.Permissions != fleet.PermFull // Codex's sandbox ends it itself
+	if !sandboxed && r.Evidence.Swept == 0 {
 		p.T.Errorf("evidence %+v; want that a process was swept", r.Evidence)
 	}
 }

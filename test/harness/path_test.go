@@ -41,7 +41,7 @@ func newPlace(t *testing.T) *place {
 	p := &place{Mesh: mesh.New(t), model: startModel(t)}
 	p.Slots = atOnce
 	var config strings.Builder
-	config.WriteString("harnesses:\n  exec: {}\n")
+	config.WriteString("permissions: full\nharnesses:\n  exec: {}\n")
 	for _, cli := range harness.All {
 		path, err := cli.Path()
 		if err != nil {

@@ -21,22 +21,32 @@ func cancelled(p *place, cli harness.CLI) {
 	if cli == harness.OpenCode && !soak {
 		scenarios = scenarios[1:]
 	}
-	for _, scenario := range scenarios {
-		p.T.Run(scenario, func(t *testing.T) {
+	if cli == harness.Codex { // once more without the sandbox that ends everything by itself
+		scenarios = append(scenarios, "stubborn-command-full")
+	}
+	for _, name := range scenarios {
+		p.T.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := p.of(t)
-			id := p.start(task{cli: cli, scenario: scenario, prompt: "first prompt"})
+			scenario, full := strings.CutSuffix(name, "-full")
+			k := task{cli: cli, scenario: scenario, nonce: string(cli) + "-" + name, prompt: "first prompt"}
+			if full {
+				k.flags = []string{"--permissions", "full"}
+			}
+			id := p.start(k)
+			// The command must be seen while it runs, or that it is gone would mean nothing.
+			p.Eventually(10*time.Second, "the command's processes are seen", func() bool {
+				return strings.Contains(strings.Join(p.left(k, id), "\n"), "tugline-child-"+k.run())
+			})
 			begun := time.Now()
 			p.Run("job", "cancel", id)
 			j := p.Ended(id, 60*time.Second)
-			t.Logf("%s %s: ended %v after the cancel", cli, scenario, time.Since(begun).Round(100*time.Millisecond))
+			t.Logf("%s %s: ended %v after the cancel", cli, name, time.Since(begun).Round(100*time.Millisecond))
 			if j.State != fleet.Cancelled || j.FailureClass != fleet.ClassCancelled && j.FailureClass != "" {
 				t.Errorf("job is %s, class %q; want cancelled", j.State, j.FailureClass)
 			}
-			for _, left := range p.Marked() {
-				if strings.Contains(left, string(cli)+"-"+scenario) || strings.Contains(left, "/"+id+"/") {
-					t.Errorf("survived the cancel: %s", left)
-				}
+			for _, left := range p.left(k, id) {
+				t.Errorf("survived the cancel: %s", left)
 			}
 			if scenario != "interrupted" {
 				return
@@ -51,6 +61,16 @@ func cancelled(p *place, cli harness.CLI) {
 			}
 		})
 	}
+}
+
+// left lists the processes of a task's commands and of its CLI.
+func (p *place) left(k task, id string) (out []string) {
+	for _, line := range p.Marked() {
+		if strings.Contains(line, "tugline-"+k.run()) || strings.Contains(line, "tugline-child-"+k.run()) || strings.Contains(line, "/"+id+"/") {
+			out = append(out, line)
+		}
+	}
+	return out
 }
 
 // queued gives follow-ups to a job that runs, and one more when it has ended.
