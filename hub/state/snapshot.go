@@ -62,7 +62,10 @@ func (m *Machine) Snapshot() func(io.Writer) error {
 				if err != nil {
 					return fmt.Errorf("snapshot %s: %w", t.name, err)
 				}
-				if err := enc.Encode(snapshotRow{Table: t.name, Row: raw}); err != nil {
+				// As the encoder writes a snapshotRow, without its second look at raw.
+				b.WriteString(`{"t":"` + t.name + `","r":`)
+				b.Write(raw)
+				if _, err := b.WriteString("}\n"); err != nil { // the first error stays
 					return fmt.Errorf("write snapshot: %w", err)
 				}
 				rows++
