@@ -26,11 +26,12 @@ const devRules = "# Made by `tugline dev`; yours to change. `tugline runner conf
 
 // dev is a hub and a runner in one process.
 type dev struct {
-	a      *app
-	dir    string
-	listen string // "" takes the port of the last time, if it is free
-	slots  int
-	level  string
+	a           *app
+	dir         string
+	listen      string // "" takes the port of the last time, if it is free
+	slots       int
+	level       string
+	acceptClock bool
 }
 
 func (a *app) devCommand() *cobra.Command {
@@ -58,6 +59,7 @@ named. Ctrl-C stops it; jobs that run go on and are found again at the next star
 	c.Flags().StringVar(&d.dir, "data-dir", "", "`DIR` where everything is kept (default ~/.local/share/tugline/dev)")
 	c.Flags().StringVar(&d.listen, "listen", "", "`HOST:PORT` of the hub (default 127.0.0.1 and a free port, the next time the same)")
 	c.Flags().IntVar(&d.slots, "slots", 0, "jobs `N` at a time (default as runner.yaml says, else 1)")
+	c.Flags().BoolVar(&d.acceptClock, "accept-clock", false, "believe this machine's clock although it is far from the recorded time")
 	c.Flags().StringVar(&d.level, "log-level", "info", "`LEVEL` of the log in the data directory: debug, info, warn, error")
 	return local(c)
 }
@@ -77,7 +79,7 @@ func (d *dev) run(ctx context.Context) error {
 	if d.listen == "" {
 		d.listen = d.lastAddress()
 	}
-	cfg := hub.Config{Dir: d.dir, Listen: d.listen, Bootstrap: true, Version: thisBuild().Version, Logger: log.With("part", "hub")}
+	cfg := hub.Config{Dir: d.dir, Listen: d.listen, Bootstrap: true, AcceptClock: d.acceptClock, Version: thisBuild().Version, Logger: log.With("part", "hub")}
 	h, err := hub.New(cfg)
 	if err != nil {
 		return hubFailed(err)

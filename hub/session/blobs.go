@@ -136,7 +136,8 @@ func (s *Server) StoreBlob(w http.ResponseWriter, r *http.Request) {
 
 // storePart adds one part to its upload and, when that is whole, makes it a blob.
 func (s *Server) storePart(ctx context.Context, d fleet.Digest, part []byte, offset, total int64) (durable int64, stored bool, err error) {
-	if info, err := s.cfg.Blobs.Stat(d); err == nil {
+	// Told to be stored, it must not be deleted before an attempt names it.
+	if info, err := s.cfg.Blobs.Renew(d); err == nil {
 		return info.Size, true, nil
 	}
 	u, durable, err := s.cfg.Blobs.Upload(ctx, d, total)

@@ -162,6 +162,9 @@ func (c *FinishAttempt) apply(t *txn) Result {
 	a.FinishedAt, a.Phase, a.PhaseAt = &c.FinishedAt, "finished", t.now()
 	a.Log.Bytes, a.Log.Events, a.Log.Dropped = c.Output, c.Events, c.Dropped
 	a.Evidence = c.Evidence
+	if a.Evidence != nil && a.Evidence.CommitCount > 0 {
+		j.Pulled = false // these commits are nowhere else yet
+	}
 	if abandoned || tu != j.Turn() || tu.Current != a.N || j.State == fleet.Cancelled {
 		return t.put(j) // kept on the attempt; the job belongs to another
 	}
