@@ -249,8 +249,9 @@ func repeatable(err error, once bool) bool {
 		}
 		return false
 	}
+	var f *failure
 	var cert *tls.CertificateVerificationError
-	if errors.As(err, &cert) {
+	if errors.As(err, &f) || errors.As(err, &cert) {
 		return false
 	}
 	var op *net.OpError
@@ -268,7 +269,7 @@ func (c *client) explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &r):
+	case errors.As(err, &r) && (ctx.Err() == nil || !repeatable(err, false)):
 		return err
 	case errors.As(err, &f):
 		return err

@@ -29,8 +29,8 @@ type followOptions struct {
 	turn int  // the turn that counts; 0 is the newest
 }
 
-// follower shows a job until it ends.
-type follower struct {
+// follow shows a job until it ends.
+type follow struct {
 	a    *app
 	c    *client
 	id   fleet.JobID
@@ -47,15 +47,18 @@ type follower struct {
 
 // follow shows a job until it ends, and ends with its exit code.
 func (a *app) follow(ctx context.Context, c *client, id fleet.JobID, opt followOptions) error {
-	f := &follower{a: a, c: c, id: id, opt: opt, show: newRenderer(a.out, a.ttyOut, a.colourOut()), window: cancelWindow}
 	signals, off := a.interrupts()
 	defer off()
-	return f.run(ctx, signals)
+	return a.newFollow(c, id, opt).run(ctx, signals)
+}
+
+func (a *app) newFollow(c *client, id fleet.JobID, opt followOptions) *follow {
+	return &follow{a: a, c: c, id: id, opt: opt, show: newRenderer(a.out, a.ttyOut, a.colourOut()), window: cancelWindow}
 }
 
 // run follows and listens for the user who wants to leave: the first Ctrl-C leaves
 // the job to itself, a second one soon after it cancels the job.
-func (f *follower) run(ctx context.Context, signals <-chan os.Signal) error {
+func (f *follow) run(ctx context.Context, signals <-chan os.Signal) error {
 	for cancelled := false; ; {
 		inner, stop := context.WithCancel(ctx)
 		end := make(chan error, 1)
@@ -91,7 +94,7 @@ func (f *follower) run(ctx context.Context, signals <-chan os.Signal) error {
 }
 
 // finish shows what came of it.
-func (f *follower) finish(err error) error {
+func (f *follow) finish(err error) error {
 	f.show.flush()
 	if err != nil {
 		return err
@@ -111,7 +114,7 @@ func (f *follower) finish(err error) error {
 }
 
 // watch reads the job's events over as many connections as it takes.
-func (f *follower) watch(ctx context.Context) error {
+func (f *follow) watch(ctx context.Context) error {
 	var wait backoff
 	out := outage{say: f.a.say}
 	defer out.over()
@@ -145,7 +148,7 @@ func (f *follower) watch(ctx context.Context) error {
 }
 
 // settle reads the job as it is now that the turn has ended.
-func (f *follower) settle(ctx context.Context) error {
+func (f *follow) settle(ctx context.Context) error {
 	res, err := f.c.send(ctx, request{method: http.MethodGet, path: "/v1/jobs/" + string(f.id)}, nil, "application/json")
 	if err != nil {
 		return err
@@ -170,14 +173,14 @@ func (f *follower) settle(ctx context.Context) error {
 
 // state gives the state of the turn that is followed, which a later one may have
 // left behind.
-func (f *follower) state() fleet.State {
+func (f *follow) state() fleet.State {
 	if n := f.opt.turn; n > 0 && n < f.job.Turn && n <= len(f.job.Turns) {
 		return f.job.Turns[n-1].State
 	}
 	return f.job.State
 }
 
-func (f *follower) line(e api.Event) error {
+func (f *follow) line(e api.Event) error {
 	b, err := json.Marshal(e)
 	if err != nil {
 		return err
@@ -187,7 +190,7 @@ func (f *follower) line(e api.Event) error {
 }
 
 // stream reads one connection. It is nil where the hub ended the stream itself.
-func (f *follower) stream(ctx context.Context, opened func()) (got bool, err error) {
+func (f *follow) stream(ctx context.Context, opened func()) (got bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	quiet := time.AfterFunc(streamQuiet, cancel)
@@ -223,7 +226,7 @@ func (f *follower) stream(ctx context.Context, opened func()) (got bool, err err
 }
 
 // handle shows one event.
-func (f *follower) handle(e sseEvent) error {
+func (f *follow) handle(e sseEvent) error {
 	var ev api.Event
 	if err := json.Unmarshal(e.data, &ev); err != nil {
 		return fail(exitFailed, "the hub sent an event that cannot be read (%v); is it of another release?", err)
@@ -265,7 +268,7 @@ func writeFailed(err error) error {
 }
 
 // output writes what the process wrote, to where it wrote it.
-func (f *follower) output(o *api.Output) error {
+func (f *follow) output(o *api.Output) error {
 	if o.Attempt != f.attempt {
 		if f.attempt != 0 {
 			f.a.say("attempt %d begins", o.Attempt)
@@ -309,7 +312,7 @@ func markText(b []byte) string {
 }
 
 // status says on standard error what changed.
-func (f *follower) status(j *api.Job) {
+func (f *follow) status(j *api.Job) {
 	f.job = j
 	if text := statusLine(j); text != "" && text != f.said {
 		f.said = text
