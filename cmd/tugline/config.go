@@ -138,8 +138,10 @@ func (a *app) keptSpot(hub string) (hubSpot, error) {
 		}
 		return s, nil
 	}
-	s, _ := a.devSpot()
-	return s, nil
+	if s, ok := a.devSpot(); ok {
+		return s, nil
+	}
+	return hubSpot{}, nil
 }
 
 // devSpot finds a `tugline dev` that runs now.

@@ -166,12 +166,7 @@ func (a *app) describe(j *api.Job) {
 			fmt.Fprintf(a.out, "    attempt %d on %s: %s\n", at.N, line(at.RunnerName), line(string(at.State)+" "+first(string(at.Failure), string(at.Code))+" "+at.Detail))
 		}
 	}
-	for i, n := range nextCommands(j) {
-		if i == 0 {
-			fmt.Fprintln(a.out, "next:")
-		}
-		fmt.Fprintf(a.out, "  %s  %s\n", n[0], dim.on(a.colourOut(), n[1]))
-	}
+	whatNext(a.out, a.colourOut(), j)
 }
 
 func (a *app) jobExplainCommand() *cobra.Command {

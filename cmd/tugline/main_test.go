@@ -28,6 +28,7 @@ func TestMain(m *testing.M) {
 	if code, ok := inner(os.Args[1:]); ok {
 		os.Exit(code)
 	}
+	time.Local = time.UTC // tables show local times
 	os.Exit(m.Run())
 }
 

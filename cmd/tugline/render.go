@@ -79,6 +79,7 @@ func (r *renderer) event(e fleet.Event) {
 			return
 		}
 		r.put("", "")
+		r.before = ""
 	}
 	first := r.first(e)
 	lines := r.lines(e, first)

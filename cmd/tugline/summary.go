@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"tugline.dev/tugline/shared/api"
 	"tugline.dev/tugline/shared/fleet"
@@ -19,16 +20,19 @@ func (a *app) summary(w io.Writer, colour bool, j *api.Job) {
 		}
 		fmt.Fprintf(w, "  %-12s %s\n", f.name, f.value)
 	}
+	whatNext(w, colour, j)
+}
+
+func whatNext(w io.Writer, colour bool, j *api.Job) {
 	next := nextCommands(j)
-	if len(next) == 0 {
-		return
-	}
 	wide := 0
 	for _, n := range next {
-		wide = max(wide, len(n[0]))
+		wide = max(wide, utf8.RuneCountInString(n[0]))
 	}
-	fmt.Fprintln(w, "next:")
-	for _, n := range next {
+	for i, n := range next {
+		if i == 0 {
+			fmt.Fprintln(w, "next:")
+		}
 		fmt.Fprintf(w, "  %-*s  %s\n", wide, n[0], dim.on(colour, n[1]))
 	}
 }
@@ -148,7 +152,7 @@ func verdictLine(j *api.Job) string {
 	if by := j.Verdict.By; by != "" && by != "gate" {
 		text += " (by " + by + ")"
 	}
-	return line(text)
+	return cut(line(text), 400)
 }
 
 func exitLine(j *api.Job) string {
@@ -206,7 +210,7 @@ func askedBy(j *api.Job) string {
 	if j.Spec.Origin.Kind == "automation" {
 		text += ", automation " + j.Spec.Origin.Name
 	}
-	return line(text + ", " + j.CreatedAt.Local().Format("2006-01-02 15:04:05"))
+	return line(strings.TrimPrefix(text+", ", ", ") + j.CreatedAt.Local().Format("2006-01-02 15:04:05"))
 }
 
 func attemptLine(j *api.Job) string {
