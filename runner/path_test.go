@@ -284,7 +284,7 @@ func TestJobEnvironmentIsAnAllowlist(t *testing.T) {
 	h.ends(j, fleet.Succeeded)
 	h.sealed(j, f)
 	got := "\n" + h.text(j, f, fleet.FrameStdout)
-	for _, want := range []string{"\nMINE=1\n", "\nLC_TIME=C\n", "\nPATH=", "\nTUGLINE_FENCE=" + f.String(), "\nTUGLINE_SCRATCH=/", "\nTUGLINE_CLOSURE_FILE=/", "\nTUGLINE_ATTEMPT=1\n"} {
+	for _, want := range []string{"\nMINE=1\n", "\nLC_TIME=C\n", "\nPATH=", "\nTUGLINE_FENCE=" + f.String(), "\nTUGLINE_SCRATCH=/", "\nTUGLINE_CLOSURE_FILE=/", "\nTUGLINE_ARTIFACTS=/", "\nTUGLINE_ATTEMPT=1\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("environment lacks %q:%s", want, got)
 		}

@@ -237,6 +237,28 @@ func TestInputsAreFetched(t *testing.T) {
 	}
 }
 
+// Files in the artifacts directory are told with the result and come to the hub.
+func TestArtifactsComeToTheHub(t *testing.T) {
+	t.Parallel()
+	h := newHub(t)
+	r := h.newRunner(allowFile(t, ""))
+	bare, _ := repository(t)
+	script := `echo more >> README; mkdir "$TUGLINE_ARTIFACTS/sub"; echo hello > "$TUGLINE_ARTIFACTS/sub/report.txt"; echo all > "$TUGLINE_SCRATCH/artifacts/log"; ln -s /etc/passwd "$TUGLINE_ARTIFACTS/p"`
+	for name, repo := range map[string]*fleet.Repo{"with a repository": {URL: bare}, "without": nil} {
+		j := h.submit(fleet.Spec{Argv: []string{"/bin/sh", "-c", script}, Repo: repo})
+		f := h.assign(j, r.id)
+		h.ends(j, fleet.Succeeded)
+		h.sealed(j, f)
+		e := h.attempt(j, f).Evidence
+		if len(e.Artifacts) != 2 || e.Artifacts[0].Name != "log" || e.Artifacts[1].Name != "sub/report.txt" || len(e.Notes) != 1 {
+			t.Fatalf("%s: artifacts %+v, notes %q", name, e.Artifacts, e.Notes)
+		}
+		if got := string(h.blob(e.Artifacts[1].Digest)); got != "hello\n" {
+			t.Errorf("%s: the hub has %q", name, got)
+		}
+	}
+}
+
 // An agent that pushes by itself gets a password only through its attempt's permit.
 func TestAgentAsksForCredentials(t *testing.T) {
 	t.Parallel()

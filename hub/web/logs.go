@@ -191,6 +191,9 @@ func (s *Server) artifacts(j *fleet.Job) []api.Artifact {
 			add("patch", e.Patch, e.PatchSize, "text/x-diff")
 			add("bundle", e.Bundle, e.BundleSize, "application/x-git-bundle")
 			for _, f := range e.Artifacts {
+				if f.Name == "patch" || f.Name == "bundle" {
+					f.Name = "artifacts/" + f.Name // a run's own file must not pass for its proven changes
+				}
 				add(f.Name, f.Digest, f.Size, f.Type)
 			}
 		}

@@ -152,7 +152,8 @@ func TestArtifacts(t *testing.T) {
 	v := fleet.Verdict{Decision: fleet.Accept, By: "gate"}
 	w.must(&state.FinishAttempt{Job: id, Fence: f, Exit: fleet.Exit{Reason: "exited"}, FinishedAt: time.Now(), Verdict: &v, Evidence: &fleet.Evidence{
 		Patch: digestOf(patch), PatchSize: int64(len(patch)), Bundle: digestOf([]byte("never came")), BundleSize: 10,
-		Artifacts: []fleet.Artifact{{Name: "report/index.html", Digest: digestOf(page), Size: int64(len(page)), Type: "text/html\r\nX-Evil: 1"}},
+		Artifacts: []fleet.Artifact{{Name: "report/index.html", Digest: digestOf(page), Size: int64(len(page)), Type: "text/html\r\nX-Evil: 1"},
+			{Name: "patch", Digest: digestOf(page), Size: int64(len(page))}},
 	}})
 	path := "/v1/jobs/" + string(id) + "/artifacts"
 	got := get[api.Artifacts](w, request{method: "GET", path: path, role: fleet.RoleViewer}).Artifacts
@@ -160,7 +161,7 @@ func TestArtifacts(t *testing.T) {
 	for _, a := range got {
 		stored[a.Name] = a.Stored
 	}
-	if len(got) != 3 || !stored["patch"] || stored["bundle"] || !stored["report/index.html"] {
+	if len(got) != 4 || !stored["patch"] || !stored["artifacts/patch"] || stored["bundle"] || !stored["report/index.html"] {
 		t.Errorf("artifacts: %+v", got)
 	}
 	if a := w.do(request{method: "GET", path: path + "/patch", role: fleet.RoleViewer}); !bytes.Equal(a.body, patch) || a.header.Get("Content-Type") != "text/x-diff" {

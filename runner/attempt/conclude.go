@@ -120,14 +120,19 @@ func (a *Attempt) sessionModel(session string) string {
 }
 
 // evidence takes in what the process left.
-func (a *Attempt) evidence(ctx context.Context, f *feed, class fleet.FailureClass) (*fleet.Evidence, delivery, *journal.Push, error) {
-	ev := &fleet.Evidence{Swept: f.exit.Swept, Closure: f.mask.text(a.closure())}
-	var d delivery
+func (a *Attempt) evidence(ctx context.Context, f *feed, class fleet.FailureClass) (ev *fleet.Evidence, d delivery, push *journal.Push, err error) {
+	ev = &fleet.Evidence{Swept: f.exit.Swept, Closure: f.mask.text(a.closure())}
+	files := a.artifacts(ctx, f.mask)
+	ev.Artifacts = files.files
+	for _, n := range files.notes[:min(len(files.notes), maxNotes)] {
+		ev.Notes = append(ev.Notes, f.mask.text(fleet.CutText(n, fleet.MaxDetail)))
+	}
 	spec := a.asg.Spec
 	if spec.Repo == nil {
-		ev.NoRepo = true
+		ev.NoRepo, d.Blobs = true, files.blobs
 		return ev, d, nil, nil
 	}
+	defer func() { d.Blobs = append(d.Blobs, files.blobs...) }() // last: the verdict waits for the others
 	ctx, cancel := context.WithTimeout(ctx, harvestPatience)
 	defer cancel()
 	a.tell("taking in the result")
@@ -167,7 +172,6 @@ func (a *Attempt) evidence(ctx context.Context, f *feed, class fleet.FailureClas
 			ev.Notes = append(ev.Notes, "the changes contain the value of a secret: it is masked in the patch, but not in the commits")
 		}
 	}
-	var push *journal.Push
 	if spec.Push != "" && res.CommitCount > 0 && class == fleet.ClassOK {
 		if spec.Repo.URL == "" {
 			ev.Notes = append(ev.Notes, "nothing can be pushed: the repository came without a remote")

@@ -290,6 +290,7 @@ type derived struct {
 	frames int64  // bytes of whole frames
 	bytes  int64  // of events
 	bad    bool   // the spool can't be decoded further
+	known  known  // what the hub was told of the CLI's session
 }
 
 func (d *derived) take(p []byte) error {
@@ -323,6 +324,7 @@ func (d *derived) take(p []byte) error {
 		d.rest = d.rest[:0]
 	}
 	d.a.wait(d.parser.Status())
+	d.a.tellSession(&d.known, d.parser)
 	return d.publish(false)
 }
 

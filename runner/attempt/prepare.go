@@ -121,7 +121,7 @@ func (a *Attempt) makeReady(ctx context.Context) (ready readiness, err error) {
 	if _, d := a.host.Policy().permit(spec); d != nil {
 		return ready, d
 	}
-	for _, dir := range []string{a.dir, a.scratchDir()} {
+	for _, dir := range []string{a.dir, a.scratchDir(), a.artifactsDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return ready, fmt.Errorf("make attempt directory: %w", err)
 		}
@@ -207,7 +207,7 @@ func (a *Attempt) model() string {
 func (a *Attempt) marks() map[string]string {
 	m := map[string]string{
 		"TUGLINE_JOB_ID": string(a.asg.Job), "TUGLINE_ATTEMPT": fmt.Sprint(a.asg.Attempt), "TUGLINE_FENCE": a.asg.Fence.String(),
-		"TUGLINE_SCRATCH": a.scratchDir(), "TUGLINE_CLOSURE_FILE": a.closureFile(),
+		"TUGLINE_SCRATCH": a.scratchDir(), "TUGLINE_CLOSURE_FILE": a.closureFile(), "TUGLINE_ARTIFACTS": a.artifactsDir(),
 	}
 	if a.asg.Spec.Repo != nil {
 		m["TUGLINE_BRANCH"] = a.branch()

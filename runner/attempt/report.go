@@ -105,6 +105,11 @@ func (a *Attempt) put(d journal.Durability, kind string, body any, change func(*
 // fact tells one thing that happened. The first MaxFacts of an attempt are told; what
 // is beyond is in the streams.
 func (a *Attempt) fact(kind string, value any) {
+	a.factWith(kind, value, func(*journal.Progress) {})
+}
+
+// factWith tells a fact and changes the attempt's record in one step.
+func (a *Attempt) factWith(kind string, value any, change func(*journal.Progress)) {
 	b, err := json.Marshal(value)
 	if err != nil || len(b) > fleet.MaxFact {
 		return
@@ -117,7 +122,7 @@ func (a *Attempt) fact(kind string, value any) {
 	}
 	seq := rec.Progress.Facts + 1
 	facts := []Fact{{Seq: seq, Kind: kind, At: time.Now().UTC(), Value: b}}
-	if err := a.put(journal.Lazy, KindFacts, facts, func(p *journal.Progress) { p.Facts = max(p.Facts, seq) }); err != nil {
+	if err := a.put(journal.Lazy, KindFacts, facts, func(p *journal.Progress) { p.Facts = max(p.Facts, seq); change(p) }); err != nil {
 		a.log.Warn("fact could not be journaled", "err", err)
 	}
 }

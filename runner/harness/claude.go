@@ -19,6 +19,7 @@ var claudeHarness = &Harness{
 	launch:       launchClaude,
 	decoder:      func(ParseRequest) decoder { return &claudeDecoder{} },
 	resumeID:     uuid.MatchString,
+	hasSession:   claudeHasSession,
 }
 
 // claudeTools are allowed without a question where edits are. A question can't be answered in a printed run and

@@ -22,6 +22,7 @@ var codexHarness = &Harness{
 	decoder:      func(ParseRequest) decoder { return &codexDecoder{} },
 	resumeID:     uuid.MatchString,
 	sessionModel: codexSessionModel,
+	hasSession:   codexHasSession,
 }
 
 func launchCodex(r Request) (Launch, error) {

@@ -25,13 +25,9 @@ func (h *Harness) SessionModel(env []string, session string) string {
 const maxSessionFile = 32 << 20
 
 func codexSessionModel(env []string, session string) string {
-	home, _ := envValue(env, "CODEX_HOME")
-	if home == "" {
-		user, ok := envValue(env, "HOME")
-		if !ok {
-			return ""
-		}
-		home = filepath.Join(user, ".codex")
+	home, ok := folderOf(env, "CODEX_HOME", ".codex")
+	if !ok {
+		return ""
 	}
 	files, err := filepath.Glob(filepath.Join(globQuote(home), "sessions", "*", "*", "*", "rollout-*-"+session+".jsonl"))
 	if err != nil || len(files) == 0 {

@@ -34,6 +34,8 @@ func (execParser) Frame(fleet.Frame) (events, live []fleet.Event) { return nil, 
 
 func (execParser) Status() (string, time.Time) { return "", time.Time{} }
 
+func (execParser) Session() (id, model string) { return "", "" }
+
 func (execParser) End(x ExitInfo) ([]fleet.Event, fleet.Outcome) {
 	o := execOutcome(x.normal())
 	o.Type, o.Detail = "outcome", fleet.CutText(o.Detail, fleet.MaxDetail)

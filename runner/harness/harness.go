@@ -50,6 +50,7 @@ type Harness struct {
 	launch       func(Request) (Launch, error)                // Path, Prompt and Model are checked already
 	decoder      func(ParseRequest) decoder                   // what its stream means; nil: nothing
 	resumeID     func(string) bool                            // form of a session id; nil: sessions can't be resumed
+	hasSession   func(env []string, dir, id string) string    // nil: never known
 	sessionModel func(env []string, session string) string    // of the CLI's own record; nil where the stream tells it
 }
 
@@ -108,6 +109,9 @@ type Parser interface {
 	// Status gives the reason for which the run is waiting on its provider, and since
 	// when; "" while it is not.
 	Status() (waiting string, since time.Time)
+	// Session gives the CLI's session and the model it reports, each "" until the stream
+	// has shown it.
+	Session() (id, model string)
 	// End takes how the process ended and gives the last events and the outcome. The
 	// parser is of no use afterwards.
 	End(x ExitInfo) ([]fleet.Event, fleet.Outcome)

@@ -23,6 +23,7 @@ var opencodeHarness = &Harness{
 	launch:       launchOpencode,
 	decoder:      func(ParseRequest) decoder { return &opencodeDecoder{} },
 	resumeID:     opencodeSession.MatchString,
+	hasSession:   opencodeHasSession,
 }
 
 var opencodeSession = regexp.MustCompile(`^ses_[A-Za-z0-9]{4,80}$`)

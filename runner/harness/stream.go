@@ -259,6 +259,8 @@ func (s *stream) progress() { s.wait = wait{} }
 
 func (s *stream) Status() (string, time.Time) { return s.wait.reason, s.wait.since }
 
+func (s *stream) Session() (id, model string) { return s.session, s.model }
+
 func waitWord(c fleet.FailureClass) string {
 	switch c {
 	case fleet.ClassRateLimited:
