@@ -77,6 +77,7 @@ func TestRefusalsHaveTheirExitCodes(t *testing.T) {
 }
 
 func TestCreationIsRepeatedUnderOneKey(t *testing.T) {
+	t.Parallel()
 	var keys, bodies []string
 	srv := script(t, map[string]http.HandlerFunc{"POST /v1/jobs": func(w http.ResponseWriter, r *http.Request) {
 		keys, bodies = append(keys, r.Header.Get("Idempotency-Key")), append(bodies, string(readAll(t, r)))
@@ -117,6 +118,7 @@ func TestTicketIsNotMadeTwice(t *testing.T) {
 }
 
 func TestRetryAfterIsHonoured(t *testing.T) {
+	t.Parallel()
 	var first time.Time
 	srv := script(t, map[string]http.HandlerFunc{"POST /v1/jobs": func(w http.ResponseWriter, r *http.Request) {
 		if first.IsZero() {
@@ -199,6 +201,7 @@ func TestInterruptWhileTryingPrintsTheKey(t *testing.T) {
 }
 
 func TestTheNotice(t *testing.T) {
+	t.Parallel()
 	var tries atomic.Int32
 	srv := script(t, map[string]http.HandlerFunc{"POST /v1/jobs": func(w http.ResponseWriter, r *http.Request) {
 		if tries.Add(1) < 5 {

@@ -142,6 +142,7 @@ func TestOutputGoesWhereTheJobWroteIt(t *testing.T) {
 }
 
 func TestFollowResumesWithoutLossOrRepetition(t *testing.T) {
+	t.Parallel()
 	for _, cut := range []bool{false, true} {
 		g := &stage{job: endedJob(fleet.Succeeded), breaks: []int{3, 0, 1, 7}, cut: cut}
 		var want strings.Builder
@@ -165,6 +166,7 @@ func TestFollowResumesWithoutLossOrRepetition(t *testing.T) {
 
 // A hub that stops ends its streams in order; that is no end of the job.
 func TestEndOfAStreamIsNotTheEndOfTheJob(t *testing.T) {
+	t.Parallel()
 	g := &stage{job: endedJob(fleet.Failed)}
 	url := g.serve(t)
 	tries := 0
@@ -211,6 +213,7 @@ func TestFollowAsJSON(t *testing.T) {
 }
 
 func TestDeletedJobAndRefusals(t *testing.T) {
+	t.Parallel()
 	g := &stage{job: endedJob(fleet.Succeeded), events: []api.Event{{Type: "reset", ID: "01job"}}}
 	s := newShell(t, g.serve(t))
 	if code := s.do("job", "logs", "-f", "01job"); code != exitFailed {

@@ -132,6 +132,7 @@ func TestJSONIsTheHubsOwn(t *testing.T) {
 }
 
 func TestLogsGoOnWhereTheConnectionBroke(t *testing.T) {
+	t.Parallel()
 	var record []byte
 	for i := range 30 {
 		kind := fleet.FrameStdout

@@ -81,7 +81,7 @@ func writeCA(dir string) error {
 // one the process ends as signals end one.
 func (a *app) untilStopped(ctx context.Context) (context.Context, func()) {
 	signals, off := a.interrupts()
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -92,7 +92,7 @@ func (a *app) untilStopped(ctx context.Context) (context.Context, func()) {
 				}
 				off()
 				signal.Reset(os.Interrupt, syscall.SIGTERM)
-				cancel(signalled{s})
+				cancel()
 				return
 			case <-ctx.Done():
 				return
@@ -100,7 +100,7 @@ func (a *app) untilStopped(ctx context.Context) (context.Context, func()) {
 		}
 	})
 	return ctx, func() {
-		cancel(nil)
+		cancel()
 		off()
 		wg.Wait()
 	}

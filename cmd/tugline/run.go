@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -174,27 +173,20 @@ func (a *app) patient() time.Duration {
 
 // interruptible ends a context at the first signal.
 func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancel(ctx)
 	signals, off := a.interrupts()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		select {
-		case s, ok := <-signals:
-			if ok {
-				cancel(signalled{s})
-			}
+		case <-signals:
+			cancel()
 		case <-ctx.Done():
 		}
 	}()
 	return ctx, func() {
-		cancel(nil)
+		cancel()
 		off()
 		<-done
 	}
 }
-
-// signalled is why a context ended.
-type signalled struct{ os.Signal }
-
-func (s signalled) Error() string { return s.String() }
