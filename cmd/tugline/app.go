@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -29,7 +28,6 @@ type app struct {
 	interrupts func() (<-chan os.Signal, func())
 
 	hub, token, caFile string
-	patience           time.Duration // for what must not be done twice
 	json               bool
 }
 
@@ -88,7 +86,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	if text := sentence(err); text != "" {
 		a.say("%s", text)
 		var f *failure
-		if errors.As(err, &f) && f.code == exitUsage && f.cause != nil {
+		if errors.As(err, &f) && f.help {
 			fmt.Fprintf(a.err, "See `%s --help`.\n", cmd.CommandPath())
 		}
 	}
@@ -134,7 +132,7 @@ Try it on this machine alone, the first in one terminal, the others in a second:
 		return nil
 	})
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return &failure{code: exitUsage, text: err.Error(), cause: err}
+		return &failure{code: exitUsage, text: err.Error(), help: true}
 	})
 	f := root.PersistentFlags()
 	f.StringVar(&a.hub, "hub", "", "`URL` of the hub (TUGLINE_HUB; else the current context)")
@@ -168,7 +166,7 @@ Try it on this machine alone, the first in one terminal, the others in a second:
 				if errors.As(err, &f) {
 					return err
 				}
-				return &failure{code: exitUsage, text: err.Error(), cause: err}
+				return &failure{code: exitUsage, text: err.Error(), help: true}
 			}
 		}
 	})

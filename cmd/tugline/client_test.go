@@ -55,7 +55,7 @@ func TestRefusalsHaveTheirExitCodes(t *testing.T) {
 		}
 		srv := script(t, map[string]http.HandlerFunc{"GET /v1/jobs/x": refuse, "POST /v1/jobs": refuse})
 		s := newShell(t, srv.URL)
-		s.patience = 300 * time.Millisecond
+		s.retryFor(300 * time.Millisecond)
 		if got := s.do("exec", "-d", "--", "true"); got != c.give {
 			t.Errorf("%d to a submit: exit %d, want %d\n%s", c.status, got, c.give, s.err)
 		}
@@ -139,7 +139,7 @@ func TestUnreachableIsExit4(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	srv.Close()
 	s := newShell(t, srv.URL)
-	s.patience = 100 * time.Millisecond
+	s.retryFor(100 * time.Millisecond)
 	if code := s.do("run", "-d", "x"); code != exitUnreachable {
 		t.Errorf("exit %d, want 4", code)
 	}
@@ -189,7 +189,7 @@ func TestInterruptWhileTryingPrintsTheKey(t *testing.T) {
 		problem(w, 503, fleet.Unavailable, "not now")
 	}})
 	s := newShell(t, srv.URL)
-	s.patience = time.Minute
+	s.retryFor(time.Minute)
 	go func() {
 		<-asked
 		s.signals <- os.Interrupt
@@ -211,7 +211,7 @@ func TestTheNotice(t *testing.T) {
 		answer(w, 201, api.Job{ID: "01job"})
 	}})
 	s := newShell(t, srv.URL)
-	s.patience = 20 * time.Second
+	s.retryFor(20 * time.Second)
 	s.must("exec", "-d", "--", "true")
 	if n := strings.Count(s.err.String(), "trying again for up to"); n != 1 {
 		t.Errorf("the user was told %d times that it is tried again, want once:\n%s", n, s.err)

@@ -82,7 +82,7 @@ func (d *dev) run(ctx context.Context) error {
 	cfg := hub.Config{Dir: d.dir, Listen: d.listen, Bootstrap: true, AcceptClock: d.acceptClock, Version: thisBuild().Version, Logger: log.With("part", "hub")}
 	h, err := hub.New(cfg)
 	if err != nil {
-		return hubFailed(err)
+		return notStarted(err)
 	}
 	ctx, stop := d.a.untilStopped(ctx)
 	defer stop()

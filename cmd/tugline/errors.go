@@ -33,6 +33,7 @@ type failure struct {
 	code  int
 	text  string
 	cause error
+	help  bool // the command's help says more
 }
 
 func (f *failure) Error() string { return f.text }
@@ -103,6 +104,10 @@ func sentence(err error) string {
 		text = w.Text
 	} else if errors.As(err, &f) {
 		text = f.text
+	}
+	var code fleet.Code
+	if errors.As(err, &code) {
+		text = strings.TrimSuffix(text, ": "+string(code))
 	}
 	return strings.Join(strings.FieldsFunc(clean(text), func(r rune) bool { return r == '\n' }), "; ")
 }

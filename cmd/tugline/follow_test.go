@@ -232,7 +232,7 @@ func TestDeletedJobAndRefusals(t *testing.T) {
 		"GET /v1/jobs/{id}/events": func(w http.ResponseWriter, r *http.Request) { broken(w) },
 	})
 	s = newShell(t, down.URL)
-	s.patience = 500 * time.Millisecond
+	s.retryFor(500 * time.Millisecond)
 	if code := s.do("job", "logs", "-f", "01job"); code != exitUnreachable {
 		t.Errorf("hub gone: exit %d, want 4", code)
 	}

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -12,7 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tugline.dev/tugline/consensus"
 	"tugline.dev/tugline/hub"
+	"tugline.dev/tugline/hub/state"
 )
 
 func (a *app) hubRunCommand() *cobra.Command {
@@ -95,17 +100,12 @@ func emptyDir(dir string) (bool, error) {
 
 // runHub runs a node until it is told to stop.
 func (a *app) runHub(ctx context.Context, cfg hub.Config) error {
-	fresh, err := emptyDir(cfg.Dir)
-	if err != nil {
-		return hubFailed(err)
-	}
+	_, err := os.Stat(filepath.Join(cfg.Dir, "operator.token"))
+	fresh := errors.Is(err, fs.ErrNotExist)
 	cfg.Version = thisBuild().Version
 	h, err := hub.New(cfg)
 	if err != nil {
-		if fresh {
-			return &failure{code: exitUsage, text: err.Error(), cause: nil}
-		}
-		return hubFailed(err)
+		return notStarted(err)
 	}
 	ctx, stop := a.untilStopped(ctx)
 	defer stop()
@@ -124,6 +124,18 @@ func (a *app) runHub(ctx context.Context, cfg hub.Config) error {
 	err = <-end
 	cancel()
 	return hubFailed(err)
+}
+
+// notStarted gives the end of a hub that was not even opened: what is not the
+// machine's doing is how it was called.
+func notStarted(err error) error {
+	var op *net.OpError
+	var path *fs.PathError
+	var fatal *consensus.FatalError
+	if errors.As(err, &op) || errors.As(err, &path) || errors.As(err, &fatal) || errors.Is(err, state.ErrUnknownEntry) {
+		return hubFailed(err)
+	}
+	return &failure{code: exitUsage, text: err.Error(), cause: err}
 }
 
 // welcome tells how to use the hub.

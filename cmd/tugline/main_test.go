@@ -63,14 +63,19 @@ func newShell(t *testing.T, hub string, env ...string) *shell {
 	t.Helper()
 	s := &shell{t: t, out: &buffer{}, err: &buffer{}, home: t.TempDir(), signals: make(chan os.Signal, 4)}
 	s.app = &app{
-		in: strings.NewReader(""), out: s.out, err: s.err, patience: 2 * time.Second,
-		environ:    append([]string{"HOME=" + s.home, "PATH=" + os.Getenv("PATH")}, env...),
+		in: strings.NewReader(""), out: s.out, err: s.err,
+		environ:    append([]string{"HOME=" + s.home, "PATH=" + os.Getenv("PATH"), "TUGLINE_RETRY_FOR=2s"}, env...),
 		interrupts: func() (<-chan os.Signal, func()) { return s.signals, func() {} },
 	}
 	if hub != "" {
 		s.environ = append(s.environ, "TUGLINE_HUB="+hub, "TUGLINE_TOKEN=tgl_test")
 	}
 	return s
+}
+
+// retryFor sets how long a submit is tried.
+func (s *shell) retryFor(d time.Duration) {
+	s.environ = append(s.environ, "TUGLINE_RETRY_FOR="+d.String())
 }
 
 // do runs one command line and gives its exit code; what earlier ones wrote is gone.

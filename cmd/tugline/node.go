@@ -39,13 +39,13 @@ func hubFailed(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, hub.ErrNoCluster):
-		return &failure{code: exitUsage, text: err.Error(), cause: nil}
+		return &failure{code: exitUsage, text: err.Error(), cause: err}
 	case errors.Is(err, state.ErrUnknownEntry):
-		return &failure{code: exitStandDown, text: "the hub stops: " + err.Error() + "; install the newer version, the data is untouched", cause: err}
+		return &failure{code: exitStandDown, text: "the hub cannot go on: " + err.Error() + "; install the newer version, the data is untouched", cause: err}
 	case errors.As(err, &fatal):
-		return &failure{code: exitFailed, text: "the hub stops, for its disk cannot be trusted with more: " + err.Error() + "; mend the disk, then start it again", cause: err}
+		return &failure{code: exitFailed, text: "the hub cannot go on, for its disk failed: " + err.Error() + "; mend the disk, then start it again", cause: err}
 	}
-	return &failure{code: exitFailed, text: "the hub stops: " + err.Error(), cause: err}
+	return &failure{code: exitFailed, text: "the hub does not run: " + err.Error(), cause: err}
 }
 
 // runnerFailed does the same for a runner.
@@ -59,7 +59,7 @@ func runnerFailed(err error) error {
 	case errors.Is(err, journal.ErrLocked):
 		return &failure{code: exitFailed, text: "another runner runs on this data directory: stop it first, or give this one another --data-dir", cause: err}
 	}
-	return &failure{code: exitCode(err), text: "the runner stops: " + err.Error(), cause: err}
+	return &failure{code: exitCode(err), text: "the runner does not run: " + err.Error(), cause: err}
 }
 
 // writeCA puts the certificate of the hub's own CA, and nothing secret, where

@@ -14,6 +14,7 @@ import (
 )
 
 const exitHelp = `
+A hub that does not answer is tried for up to 15 minutes (TUGLINE_RETRY_FOR=30s for less).
 Exit codes: 0 succeeded, 1 failed, 2 usage, 3 cancelled or lost, 4 hub unreachable, 5 not
 authorised, 6 needs review, 7 blocked. The first Ctrl-C leaves the job to itself (130), a
 second within 3 seconds cancels it.`
@@ -155,16 +156,13 @@ func (c *client) create(ctx context.Context, path, key string, body any, patienc
 // refusedSubmit ends a submit that made no job: exit 1 would say that the job failed.
 func refusedSubmit(err error) error {
 	if exitCode(err) == exitFailed {
-		return &failure{code: exitUsage, text: sentence(err), cause: nil}
+		return &failure{code: exitUsage, text: sentence(err), cause: err}
 	}
 	return err
 }
 
 // patient gives how long a creation is tried.
 func (a *app) patient() time.Duration {
-	if a.patience > 0 {
-		return a.patience
-	}
 	if d, err := time.ParseDuration(a.env("TUGLINE_RETRY_FOR")); err == nil && d >= 0 && d <= createPatience {
 		return d
 	}

@@ -46,7 +46,7 @@ Exit code 78 means that the hub sent it away and that it must not come back by i
 			cfg.Version = thisBuild().Version
 			r, err := runner.New(cfg)
 			if err != nil {
-				return &failure{code: exitUsage, text: err.Error()}
+				return &failure{code: exitUsage, text: err.Error(), cause: err}
 			}
 			ctx, stop := a.untilStopped(cmd.Context())
 			defer stop()
