@@ -3,10 +3,13 @@
 package bench
 
 import (
-	"encoding/json"
+	"bufio"
+	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,8 +21,8 @@ import (
 const workers = 256
 
 // measureTask takes whole tasks through the log without a process: submit, assign,
-// accept, finish with its verdict. The same number of workers does the like on a
-// JetStream that syncs every write.
+// accept, finish with its verdict, seal. The same number of workers does the like on a
+// JetStream that syncs every write, turn by turn.
 func measureTask(t *testing.T, s *sheet, _ machine) {
 	other := jetstream(t)
 	h := openHub(t)
@@ -28,18 +31,24 @@ func measureTask(t *testing.T, s *sheet, _ machine) {
 		runners = append(runners, enrol(t, h))
 	}
 	one := func(w int) { task(t, h, runners[w/8]) }
-	rate(workers, span/2, one) // warm
-	var ours, ratio, cost []float64
-	for i := range rounds {
+	other() // warm
+	rate(workers, span, one)
+	var ours, theirs, ratio, cost []float64
+	for range rounds {
 		var r float64
+		o := other()
 		cost = append(cost, perCall(func() float64 { r = rate(workers, span, one); return r }))
-		ours, ratio = append(ours, r), append(ratio, r/other[i])
+		ours, theirs, ratio = append(ours, r), append(theirs, o), append(ratio, r/o)
 	}
-	s.note("JetStream R1, sync always: publish, pull, double ack", "/s", other...)
-	bound := min(8000, 4*median(other))
-	s.least("whole task without a process, 256 workers", "/s", bound, "≥ 8,000/s or ≥ 4 × JetStream", ours...)
-	s.note("   ÷ JetStream", "", ratio...)
+	s.note("JetStream R1, sync always: publish, pull, double ack", "/s", theirs...)
+	s.note("whole task without a process, 256 workers", "/s", ours...)
 	s.note("   CPU a task: five entries, each waited for", "µs", cost...)
+	// Either of the two does; the ratio is what a busy machine leaves to compare.
+	if median(ours) >= 8000 {
+		s.least("whole task, against 8,000/s", "/s", 8000, "≥ 8,000/s, or ≥ 4 × JetStream", ours...)
+	} else {
+		s.least("whole task ÷ JetStream", "", 4, "≥ 4 × JetStream, or ≥ 8,000/s", ratio...)
+	}
 }
 
 // task takes one job from its submit to the seal of its log.
@@ -64,8 +73,9 @@ func reports(id fleet.JobID, f fleet.Fence, now time.Time) []state.Command {
 	}
 }
 
-// jetstream builds and runs the module of its own that measures JetStream.
-func jetstream(t *testing.T) []float64 {
+// jetstream builds and starts the module of its own that measures JetStream, and gives
+// a function that has it measure one round.
+func jetstream(t *testing.T) func() float64 {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "jetstream")
 	build := exec.Command("go", "build", "-o", program, ".")
@@ -73,16 +83,33 @@ func jetstream(t *testing.T) []float64 {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build jetstream: %v\n%s", err, out)
 	}
-	c := exec.Command(program, "-dir", t.TempDir(), "-workers", "256", "-rounds", strconv.Itoa(rounds), "-for", span.String())
-	out, err := c.Output()
+	c := exec.Command(program, "-dir", t.TempDir(), "-workers", strconv.Itoa(workers), "-for", span.String())
+	c.Stderr = os.Stderr
+	in, err := c.StdinPipe()
 	if err != nil {
-		t.Fatalf("jetstream: %v", err)
-	}
-	var figures struct {
-		Rates []float64 `json:"tasks_per_second"`
-	}
-	if err := json.Unmarshal(out, &figures); err != nil {
 		t.Fatal(err)
 	}
-	return figures.Rates
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close(); c.Wait() })
+	answers := bufio.NewReader(out)
+	return func() float64 {
+		if _, err := io.WriteString(in, "go\n"); err != nil {
+			t.Fatal(err)
+		}
+		line, err := answers.ReadString('\n')
+		if err != nil {
+			t.Fatalf("jetstream gave no figure: %v", err)
+		}
+		v, err := strconv.ParseFloat(strings.TrimSpace(line), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
 }

@@ -1,14 +1,16 @@
 // Command jetstream measures the whole task on a NATS JetStream server, as the figure
 // that the hub's is held against: every worker publishes a task, pulls one, and
 // acknowledges it with an acknowledgement of its own. The stream has one replica on
-// file storage, and every write is synced before it is answered.
+// file storage, and every write is synced before it is answered. Each line on standard
+// input is one round, answered by a line with the tasks a second; between rounds the
+// workers rest.
 //
 // It is a module of its own, so that Tugline itself depends on none of it.
 package main
 
 import (
+	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -27,15 +29,41 @@ func main() {
 	workers := flag.Int("workers", 256, "tasks at a time")
 	size := flag.Int("size", 300, "bytes of a task")
 	span := flag.Duration("for", 2*time.Second, "how long one round measures")
-	rounds := flag.Int("rounds", 3, "rounds")
 	flag.Parse()
-	if err := run(*dir, *workers, *size, *rounds, *span); err != nil {
+	if err := run(*dir, *workers, *size, *span); err != nil {
 		fmt.Fprintln(os.Stderr, "jetstream:", err)
 		os.Exit(1)
 	}
 }
 
-func run(dir string, workers, size, rounds int, span time.Duration) (err error) {
+// gate lets workers through while it is open.
+type gate struct {
+	mu   sync.Mutex
+	open chan struct{} // closed while the gate is open
+}
+
+func (g *gate) pass() {
+	g.mu.Lock()
+	c := g.open
+	g.mu.Unlock()
+	<-c
+}
+
+func (g *gate) shut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.open = make(chan struct{})
+}
+
+func (g *gate) unlock() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(g.open)
+}
+
+// run ends with its standard input; the workers, some of which may wait for a task
+// then, end with the process.
+func run(dir string, workers, size int, span time.Duration) error {
 	s, err := server.NewServer(&server.Options{JetStream: true, StoreDir: dir, SyncAlways: true, DontListen: true, NoSigs: true, NoLog: true})
 	if err != nil {
 		return err
@@ -68,44 +96,37 @@ func run(dir string, workers, size, rounds int, span time.Duration) (err error) 
 	}
 	body := make([]byte, size)
 	var done atomic.Int64
-	var failed atomic.Pointer[error]
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
+	failed := make(chan error, workers)
+	g := new(gate)
+	g.shut()
 	for range workers {
-		wg.Go(func() {
-			pull, err := cons.Messages(jetstream.PullMaxMessages(1))
-			if err != nil {
-				failed.Store(&err)
-				return
-			}
-			defer pull.Stop()
+		pull, err := cons.Messages(jetstream.PullMaxMessages(1))
+		if err != nil {
+			return err
+		}
+		go func() {
 			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+				g.pass()
 				if err := task(ctx, js, pull, body); err != nil {
-					failed.Store(&err)
+					failed <- err
 					return
 				}
 				done.Add(1)
 			}
-		})
+		}()
 	}
-	time.Sleep(span / 2) // warm
-	var rates []float64
-	for range rounds {
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		begin, before := time.Now(), done.Load()
-		time.Sleep(span)
-		rates = append(rates, float64(done.Load()-before)/time.Since(begin).Seconds())
+		g.unlock()
+		select {
+		case err := <-failed:
+			return err
+		case <-time.After(span):
+		}
+		g.shut()
+		fmt.Println(float64(done.Load()-before) / time.Since(begin).Seconds())
 	}
-	close(stop)
-	wg.Wait()
-	if err := failed.Load(); err != nil {
-		return *err
-	}
-	return json.NewEncoder(os.Stdout).Encode(map[string]any{"tasks_per_second": rates, "server": server.VERSION})
+	return nil
 }
 
 func task(ctx context.Context, js jetstream.JetStream, pull jetstream.MessagesContext, body []byte) error {
