@@ -213,6 +213,18 @@ func TestEndWithoutARunnerIsReported(t *testing.T) {
 	}
 }
 
+// killSupervisor ends the supervisor of a job with -9.
+func (r *testRunner) killSupervisor(j fleet.JobID, f fleet.Fence) {
+	r.t.Helper()
+	st, err := process.Attach(filepath.Join(r.dir, "attempts", string(j), f.String(), "process"))
+	if err == nil {
+		err = syscall.Kill(st.Started.Supervisor.PID, syscall.SIGKILL)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 // A job whose supervisor was killed is lost, whatever it did; its processes are gone.
 func TestKilledSupervisorIsLost(t *testing.T) {
 	t.Parallel()
@@ -220,13 +232,7 @@ func TestKilledSupervisorIsLost(t *testing.T) {
 	r := h.newRunner()
 	j, f := h.run(r.id, "/bin/sh", "-c", "echo $$; exec sleep 60")
 	eventually(t, "output", func() bool { return h.text(j, f, fleet.FrameStdout) != "" })
-	st, err := process.Attach(filepath.Join(r.dir, "attempts", string(j), f.String(), "process"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(st.Started.Supervisor.PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	r.killSupervisor(j, f)
 	h.ends(j, fleet.Lost)
 	eventually(t, "gone", func() bool { return h.attempt(j, f).Gone })
 	pid, err := strconv.Atoi(strings.TrimSpace(h.text(j, f, fleet.FrameStdout)))

@@ -111,6 +111,7 @@ esac
 id=0199a213-81c0-7800-8aa1-bbab2a035a53
 resumed=no
 for a in "$@"; do [ "$a" = resume ] && resumed=yes; done
+mkdir -p "$CODEX_HOME/sessions/2026/01/02"; : > "$CODEX_HOME/sessions/2026/01/02/rollout-x-$id.jsonl"
 cat >> prompts; echo >> prompts
 echo '{"type":"thread.started","thread_id":"'$id'"}'
 echo '{"type":"turn.started"}'
@@ -126,6 +127,7 @@ func TestFollowUpGoesOnInTheSameWorktree(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("CODEX_API_KEY", "sk-0123456789")
+	t.Setenv("CODEX_HOME", t.TempDir())
 	r := h.newRunner(allowFile(t, "harnesses: {exec: {}, codex: {path: "+program+"}}\n"))
 	eventually(t, "the harness to be found", func() bool { _, ok := r.harness("codex"); return ok })
 	bare, base := repository(t)

@@ -512,6 +512,13 @@ func TestResume(t *testing.T) {
 			&wire.Resume{BaseCommit: "base", Bundle: "b1", Tip: "t1"}},
 		{"after a turn without commits", job(one, &fleet.Turn{N: 2, Attempts: []*fleet.Attempt{{N: 1, Runner: "r-1", SessionID: "s-2"}}}, &fleet.Turn{N: 3, Attempts: []*fleet.Attempt{second}}), second,
 			&wire.Resume{SessionID: "s-2", BaseCommit: "base", Bundle: "b1", Tip: "t1"}},
+		{"a third turn of one session", job(one, &fleet.Turn{N: 2, Attempts: []*fleet.Attempt{{N: 1, Runner: "r-1", SessionID: "s-1", Usage: &fleet.Usage{InputTokens: 7}}}},
+			&fleet.Turn{N: 3, Attempts: []*fleet.Attempt{second}}), second,
+			&wire.Resume{SessionID: "s-1", BaseCommit: "base", Bundle: "b1", Tip: "t1", Usage: &fleet.Usage{InputTokens: 12}}},
+		{"after a lost turn", job(&fleet.Turn{N: 1, Attempts: []*fleet.Attempt{{N: 1, Runner: "r-1", BaseCommit: "base", SessionID: "s-1", State: fleet.AttemptLost}}},
+			&fleet.Turn{N: 2, Attempts: []*fleet.Attempt{second}}), second, &wire.Resume{SessionID: "s-1", BaseCommit: "base"}},
+		{"where nothing was ever committed", job(&fleet.Turn{N: 1, Attempts: []*fleet.Attempt{{N: 1, Runner: "r-1", BaseCommit: "base", Evidence: &fleet.Evidence{Base: "base", Tip: "base"}}}},
+			&fleet.Turn{N: 2, Fresh: true, Attempts: []*fleet.Attempt{fresh}}), fresh, &wire.Resume{BaseCommit: "base", Tip: "base"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if d := cmp.Diff(c.want, resume(c.job, c.job.Turn(), c.at)); d != "" {

@@ -160,7 +160,8 @@ func resume(j *fleet.Job, now *fleet.Turn, at *fleet.Attempt) *wire.Resume {
 			if t.N == now.N {
 				continue
 			}
-			if e := a.Evidence; e != nil && e.Bundle != "" {
+			// A tip without a bundle is one that is the base: there were no commits.
+			if e := a.Evidence; e != nil && (e.Bundle != "" || e.CommitCount == 0 && e.Tip != "" && r.Bundle == "") {
 				r.Bundle, r.Tip = e.Bundle, e.Tip
 			}
 			if a.SessionID != "" && a.Runner == at.Runner && !now.Fresh {
@@ -168,7 +169,11 @@ func resume(j *fleet.Job, now *fleet.Turn, at *fleet.Attempt) *wire.Resume {
 					r.SessionID, r.Usage = a.SessionID, nil
 				}
 				if a.Usage != nil {
-					r.Usage = a.Usage
+					sum := *a.Usage
+					if r.Usage != nil {
+						sum = sum.Add(*r.Usage)
+					}
+					r.Usage = &sum
 				}
 			}
 		}

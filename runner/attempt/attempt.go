@@ -71,6 +71,9 @@ type Host struct {
 	Logger  *slog.Logger
 	// CredentialFile is the owner's git-credentials.yaml; it need not exist.
 	CredentialFile string
+
+	mu   sync.Mutex
+	here map[fleet.JobID][]*Attempt // begun or resumed, until their Run returns
 }
 
 // Assignment is what is asked for.
@@ -135,6 +138,7 @@ type Attempt struct {
 	settle chan struct{} // a value: look at the outbox again
 	gap    chan struct{} // a value: the hub lacks bytes that it once had
 	done   chan struct{}
+	over   chan struct{} // closed: no process of it is left and its worktree is free
 
 	mu         sync.Mutex
 	stage      Stage
@@ -158,7 +162,7 @@ func (h *Host) attempt(asg Assignment) *Attempt {
 		host: h, asg: asg, dir: h.attemptDir(asg.Job, asg.Fence),
 		log:    h.Logger.With("job", asg.Job, "fence", asg.Fence.String()),
 		permit: make(chan struct{}), stop: make(chan struct{}), forget: make(chan struct{}), settle: make(chan struct{}, 1), gap: make(chan struct{}, 1),
-		done: make(chan struct{}), phase: "preparing", since: time.Now(),
+		done: make(chan struct{}), over: make(chan struct{}), phase: "preparing", since: time.Now(),
 	}
 }
 
@@ -178,6 +182,7 @@ func (h *Host) Begin(asg Assignment, order string, body []byte) (*Attempt, error
 	if err != nil {
 		return nil, fmt.Errorf("take on job %s: %w", asg.Job, err)
 	}
+	h.enter(a)
 	return a, nil
 }
 
@@ -187,9 +192,11 @@ func (h *Host) Resume(rec journal.Attempt, asg Assignment) *Attempt {
 	a.dir, a.resumed = rec.Dir, true
 	switch p := rec.Progress; {
 	case p.Finished:
-		a.stage, a.phase = Ended, "finished"
+		a.ended()
+		a.phase = "finished"
 	case p.Ended:
-		a.stage, a.phase = Ended, "gone"
+		a.ended()
+		a.phase = "gone"
 	case p.Intent:
 		a.stage, a.phase = Running, "running"
 	}
@@ -197,6 +204,7 @@ func (h *Host) Resume(rec journal.Attempt, asg Assignment) *Attempt {
 		a.stopReason = rec.Progress.Stop
 		close(a.stop)
 	}
+	h.enter(a)
 	return a
 }
 
@@ -205,6 +213,7 @@ func (h *Host) Resume(rec journal.Attempt, asg Assignment) *Attempt {
 // a later runner finds it. The error is one of the journal, which is fatal.
 func (a *Attempt) Run(ctx context.Context) error {
 	defer close(a.done)
+	defer a.host.leave(a)
 	err := a.run(ctx)
 	if err != nil && ctx.Err() == nil {
 		a.log.Error("attempt ended with an error", "err", err)
@@ -242,7 +251,9 @@ func (a *Attempt) run(ctx context.Context) error {
 		a.log.Info("attempt found again", "process", string(status.State))
 		return a.fromProcess(ctx)
 	case journal.ReportGone:
-		a.sweep()
+		if !a.sweep(ctx) {
+			return nil
+		}
 		return a.end(ctx, KindGone, nil)
 	case journal.Deliver:
 		if rec.Progress.Intent {
@@ -364,11 +375,12 @@ func (a *Attempt) enter(stage Stage, phase, detail string) {
 	}
 }
 
-// over marks the attempt as ended, before its end shows in the outbox: a hub that
+// ended marks the attempt as ended, before its end shows in the outbox: a hub that
 // knows the end may fill the slot in the same instant.
-func (a *Attempt) over() {
+func (a *Attempt) ended() {
 	a.mu.Lock()
 	a.stage = Ended
+	closeOnce(a.over)
 	a.mu.Unlock()
 }
 
@@ -385,12 +397,24 @@ func (a *Attempt) closureFile() string {
 	return filepath.Join(a.scratchDir(), "closure.txt")
 }
 
-// sweep ends what may be left of the attempt's processes.
-func (a *Attempt) sweep() {
-	if n, err := process.Sweep(a.processDir()); err != nil {
+// sweep ends what may be left of the attempt's processes, and goes on until they are
+// proven gone; false is the end of ctx.
+func (a *Attempt) sweep(ctx context.Context) bool {
+	for {
+		n, err := process.Sweep(a.processDir())
+		if err == nil {
+			if n > 0 {
+				a.log.Info("leftover processes ended", "count", n)
+			}
+			return true
+		}
 		a.log.Warn("processes of the attempt could not be swept", "err", err)
-	} else if n > 0 {
-		a.log.Info("leftover processes ended", "count", n)
+		a.tell("its processes can't be ended: " + err.Error())
+		select {
+		case <-time.After(sweepAgain):
+		case <-ctx.Done():
+			return false
+		}
 	}
 }
 

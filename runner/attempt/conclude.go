@@ -103,7 +103,7 @@ func (a *Attempt) conclude(ctx context.Context, f *feed, o fleet.Outcome) error 
 	if !o.Usage.IsZero() {
 		fin.Usage = &o.Usage
 	}
-	a.over()
+	a.ended()
 	return a.put(journal.Durable, KindFinished, fin, func(p *journal.Progress) {
 		p.Finished, p.SessionID, p.Model, p.Usage, p.Push, p.Phase = true, o.SessionID, o.Model, fin.Usage, push, "finished"
 	})

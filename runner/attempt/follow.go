@@ -134,8 +134,8 @@ func (a *Attempt) follow(ctx context.Context, status process.Status) error {
 			return err
 		}
 	}
-	if status.State == process.Gone {
-		a.sweep()
+	if status.State == process.Gone && !a.sweep(ctx) {
+		return nil
 	}
 	f.exit = status.Exit
 	ended()

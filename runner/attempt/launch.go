@@ -150,7 +150,7 @@ func (a *Attempt) failedStart(ctx context.Context, ready readiness, detail strin
 	if err != nil {
 		return err
 	}
-	a.over()
+	a.ended()
 	err = a.host.Journal.Update(a.asg.Fence, journal.Durable, func(p *journal.Progress) {
 		p.Acked, p.Finished, p.Sealed = true, true, true
 	}, fin, sealed)

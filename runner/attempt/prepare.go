@@ -130,16 +130,26 @@ func (a *Attempt) makeReady(ctx context.Context) (ready readiness, err error) {
 	if err != nil {
 		return ready, err
 	}
+	if err := a.alone(ctx); err != nil {
+		return ready, err
+	}
+	var note string
 	if spec.Repo == nil {
-		ready.dir, err = a.emptyDir()
+		ready.dir, note, err = a.emptyDir()
 	} else {
-		ready.tree, err = a.workTree(ctx)
+		ready.tree, note, err = a.workTree(ctx)
 	}
 	if err != nil {
 		return ready, err
 	}
 	if ready.tree != nil {
-		ready.dir, ready.notes = ready.tree.Path, ready.tree.Notes
+		ready.dir, ready.notes = ready.tree.Path, slices.Clone(ready.tree.Notes)
+	}
+	if a.goesOn() && a.asg.Fresh {
+		ready.notes = append(ready.notes, "a fresh session: the agent knows nothing of what was said in earlier turns")
+	}
+	if note != "" {
+		ready.notes = append(ready.notes, note)
 	}
 	// The second probe: what may have changed since the hub chose this runner.
 	policy := a.host.Policy()
@@ -178,23 +188,19 @@ func (a *Attempt) makeReady(ctx context.Context) (ready readiness, err error) {
 		Argv: argv, Env: ready.env.vars, KeepEnv: slices.Concat(spec.Secrets, credentialNames), Self: a.host.Self,
 		AsRoot: os.Geteuid() == 0, ExtraWritable: []string{a.scratchDir()},
 	}
-	if r := a.asg.Resume; r != nil && !a.asg.Fresh {
-		req.ResumeID = r.SessionID
+	if req.ResumeID, err = a.session(ready); err != nil {
+		return ready, err
 	}
 	if ready.launch, err = ready.harness.Launch(req); err != nil {
 		return ready, err
 	}
 	ready.env = ready.env.with(ready.launch.Env)
-	ready.notes = append(slices.Clone(ready.notes), ready.launch.Notes...)
+	ready.notes = append(ready.notes, ready.launch.Notes...)
 	if want := spec.Permissions; want != "" && want != permissions {
 		ready.notes = append(ready.notes, fmt.Sprintf("asked for the permissions %s; the owner of this runner allows %s", want, permissions))
 	}
 	return ready, nil
 }
-
-// goesOn says whether the attempt is of a later turn, which works on in the
-// directory of the one before.
-func (a *Attempt) goesOn() bool { return a.asg.Turn > 1 }
 
 func (a *Attempt) model() string {
 	if a.asg.Model != "" {
@@ -300,87 +306,6 @@ func (a *Attempt) blobFile(ctx context.Context, d fleet.Digest, what string) (st
 		return "", fmt.Errorf("fetch %s: %w", what, err)
 	}
 	return path, nil
-}
-
-// emptyDir gives the directory of a job without repository: empty for a new attempt,
-// as it was left for one that goes on. What an earlier attempt left is kept aside.
-func (a *Attempt) emptyDir() (string, error) {
-	job := filepath.Join(a.host.Dir, "scratch", string(a.asg.Job))
-	dir, mark := filepath.Join(job, "work"), filepath.Join(job, "fence")
-	was, err := os.ReadFile(mark)
-	ours := err == nil && string(was) == a.asg.Fence.String()
-	if !a.goesOn() && !ours {
-		if err := os.Rename(dir, filepath.Join(job, "before-"+a.asg.Fence.String())); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return "", fmt.Errorf("set the earlier attempt's directory aside: %w", err)
-		}
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("make scratch directory: %w", err)
-	}
-	if ours {
-		return dir, nil
-	}
-	if err := os.WriteFile(mark, []byte(a.asg.Fence.String()), 0o600); err != nil {
-		return "", fmt.Errorf("make scratch directory: %w", err)
-	}
-	return dir, nil
-}
-
-// workTree makes the worktree ready, or finds it again for a later turn.
-func (a *Attempt) workTree(ctx context.Context) (*worktree.Tree, error) {
-	store, err := a.host.Trees()
-	if err != nil {
-		return nil, err
-	}
-	req, err := a.treeRequest(ctx)
-	if err != nil {
-		return nil, err
-	}
-	a.tell("preparing the worktree")
-	if !a.goesOn() {
-		if r := a.asg.Resume; r != nil && req.BaseCommit == "" {
-			req.BaseCommit = r.BaseCommit // a new try begins where the first one did
-		}
-		return store.Prepare(ctx, req)
-	}
-	t, err := store.Reopen(ctx, a.asg.Job)
-	if err == nil || !errors.Is(err, fleet.NotFound) {
-		return t, err
-	}
-	if r := a.asg.Resume; r != nil && r.Bundle != "" {
-		if req.Bundle, err = a.blobFile(ctx, r.Bundle, "the job's commits"); err != nil {
-			return nil, err
-		}
-		req.BaseCommit = r.BaseCommit
-	}
-	t, err = store.Rebuild(ctx, req)
-	if errors.Is(err, fleet.NotFound) {
-		return nil, &decline{code: fleet.SessionGone, block: true,
-			detail: "the job's worktree is gone from this runner and can't be built again; ask for the follow-up with --fresh"}
-	}
-	return t, err
-}
-
-func (a *Attempt) treeRequest(ctx context.Context) (worktree.Request, error) {
-	r := a.asg.Spec.Repo
-	req := worktree.Request{
-		Job: a.asg.Job, Fence: a.asg.Fence, URL: r.URL, Key: r.CacheKey, Ref: r.Ref, BaseCommit: r.BaseCommit, ExtraRefs: r.ExtraRefs,
-		Depth: r.Depth, Branch: a.branch(), Progress: a.tell,
-	}
-	if fetch := a.host.Policy().Fetch; fetch != nil && r.URL != "" {
-		depth, filter := fetch(r.URL)
-		if req.Depth == 0 {
-			req.Depth = depth
-		}
-		req.Filter = filter
-	}
-	if r.Bundle != "" {
-		var err error
-		if req.Bundle, err = a.blobFile(ctx, r.Bundle, "the repository's bundle"); err != nil {
-			return req, err
-		}
-	}
-	return req, nil
 }
 
 // enoughSpace refuses below the owner's bound. That free space is not known is a

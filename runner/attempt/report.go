@@ -138,13 +138,13 @@ func (a *Attempt) lost(detail string) error {
 	if err != nil {
 		return err
 	}
-	a.over()
+	a.ended()
 	return a.host.Journal.Update(a.asg.Fence, journal.Durable, func(p *journal.Progress) { p.Ended = true }, lost, gone)
 }
 
 // end reports an end without a result and waits for its acknowledgement.
 func (a *Attempt) end(ctx context.Context, kind string, body any) error {
-	a.over()
+	a.ended()
 	if err := a.put(journal.Durable, kind, body, func(p *journal.Progress) { p.Ended = true }); err != nil {
 		return err
 	}

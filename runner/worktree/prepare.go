@@ -28,6 +28,8 @@ type Request struct {
 	BaseCommit string
 	// Bundle is the path of a git bundle from the submitter. What it builds on must be in the cache or at URL.
 	Bundle string
+	// Input is, for Rebuild, the submitter's bundle on which the result bundle may build.
+	Input string
 	// ExtraRefs are further refs to fetch. Full ones outside heads and tags land under refs/tugline/extra/JOB.
 	ExtraRefs []string
 	// Depth cuts history at so many commits, 0 is all; Filter makes a partial clone ("blob:none",
@@ -126,8 +128,10 @@ func (s *Store) checkRequest(ctx context.Context, req *Request) (identity string
 	if req.Depth < 0 || req.Filter != "" && !filterForm.MatchString(req.Filter) {
 		return "", fault(fleet.BadRequest, nil, "depth %d or filter %q is not usable; a depth is at least 0, a filter is blob:none, blob:limit=N or tree:N", req.Depth, req.Filter)
 	}
-	if req.Bundle != "" && !filepath.IsAbs(req.Bundle) {
-		return "", fault(fleet.BadRequest, nil, "bundle path %q is not absolute", req.Bundle)
+	for _, bundle := range []string{req.Bundle, req.Input} {
+		if bundle != "" && !filepath.IsAbs(bundle) {
+			return "", fault(fleet.BadRequest, nil, "bundle path %q is not absolute", bundle)
+		}
 	}
 	names := slices.Clone(req.ExtraRefs)
 	if req.Branch != defaultBranch(req.Job) {

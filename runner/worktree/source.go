@@ -35,15 +35,29 @@ func (s *Store) obtain(ctx context.Context, c *cache, req Request, arrived time.
 			return "", "", err
 		}
 	}
-	if req.Bundle != "" {
-		head, err = s.takeBundle(ctx, c, req)
+	take := func(bundle string) (string, error) {
+		r := req
+		r.Bundle = bundle
+		head, err := s.takeBundle(ctx, c, r)
 		if errors.Is(err, fleet.InputMissing) && req.URL != "" {
 			if err := fetch(); err != nil {
+				return "", err
+			}
+			head, err = s.takeBundle(ctx, c, r)
+		}
+		return head, err
+	}
+	if req.Input != "" {
+		if has, err := c.git.commit(ctx, c.path, req.BaseCommit); err != nil {
+			return "", "", err
+		} else if has == "" {
+			if _, err := take(req.Input); err != nil {
 				return "", "", err
 			}
-			head, err = s.takeBundle(ctx, c, req)
 		}
-		if err != nil {
+	}
+	if req.Bundle != "" {
+		if head, err = take(req.Bundle); err != nil {
 			return "", "", err
 		}
 	}

@@ -52,7 +52,7 @@ func (s *Store) Reopen(ctx context.Context, job fleet.JobID) (*Tree, error) {
 
 // Rebuild makes a deleted worktree again, at the same path where this runner had it before. It starts from the job's
 // branch if that is still in the cache, else from the head of req.Bundle, a result bundle of the job, whose base is
-// req.BaseCommit. A tree that is still there is given as it is. Codes are those of Prepare; fleet.NotFound says that
+// req.BaseCommit; req.Input is the bundle that the job came with, if any. A tree that is still there is given as it is. Codes are those of Prepare; fleet.NotFound says that
 // neither branch nor bundle is there.
 func (s *Store) Rebuild(ctx context.Context, req Request) (*Tree, error) {
 	if t, err := s.Reopen(ctx, req.Job); err == nil || !errors.Is(err, fleet.NotFound) {

@@ -1,0 +1,159 @@
+package attempt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"tugline.dev/tugline/runner/harness"
+	"tugline.dev/tugline/runner/worktree"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// goesOn says whether the attempt is of a later turn, which works on in the
+// directory of the one before.
+func (a *Attempt) goesOn() bool { return a.asg.Turn > 1 }
+
+// gone refuses a later turn that can't go on from the one before, and names the mend.
+func (a *Attempt) gone(format string, args ...any) *decline {
+	return &decline{code: fleet.SessionGone, block: true,
+		detail: fmt.Sprintf(format, args...) + fmt.Sprintf("; to go on with a new session: tugline job follow-up %s --fresh \"…\"", a.asg.Job)}
+}
+
+// session gives the CLI's session to take up, "" for a new one. A later turn whose
+// session is not on this machine any more is refused: it would silently begin without
+// all that was said before.
+func (a *Attempt) session(ready readiness) (string, error) {
+	if !a.goesOn() || a.asg.Fresh || !ready.harness.Can(harness.CapResume) {
+		return "", nil
+	}
+	if a.asg.Resume == nil || a.asg.Resume.SessionID == "" {
+		return "", a.gone("no earlier turn of the job left a session of %s on this runner", ready.harness.Name)
+	}
+	id := a.asg.Resume.SessionID
+	if ready.harness.HasSession(ready.env.vars, ready.dir, id) == harness.SessionGone {
+		return "", a.gone("the session %s of %s is gone from this runner", id, ready.harness.Name)
+	}
+	return id, nil
+}
+
+// workTree makes the worktree ready, or finds it again for a later turn. The note says
+// what of the earlier turns is not in it.
+func (a *Attempt) workTree(ctx context.Context) (tree *worktree.Tree, note string, err error) {
+	store, err := a.host.Trees()
+	if err != nil {
+		return nil, "", err
+	}
+	a.tell("preparing the worktree")
+	if a.goesOn() {
+		if tree, err = store.Reopen(ctx, a.asg.Job); err == nil || !errors.Is(err, fleet.NotFound) {
+			return tree, "", err
+		}
+		return a.rebuild(ctx, store)
+	}
+	req := a.treeRequest()
+	if req.Bundle, err = a.input(ctx); err != nil {
+		return nil, "", err
+	}
+	if r := a.asg.Resume; r != nil && req.BaseCommit == "" {
+		req.BaseCommit = r.BaseCommit // a new try begins where the first one did
+	}
+	tree, err = store.Prepare(ctx, req)
+	return tree, "", err
+}
+
+// rebuild makes a later turn's worktree where there is none: at its old path from the
+// job's branch if that is still here, else from the commits that the hub has.
+func (a *Attempt) rebuild(ctx context.Context, store *worktree.Store) (*worktree.Tree, string, error) {
+	req := a.treeRequest()
+	a.tell("building the job's worktree again")
+	tree, err := store.Rebuild(ctx, req)
+	if err == nil || !errors.Is(err, fleet.NotFound) {
+		return tree, "", err
+	}
+	r := a.asg.Resume
+	if r == nil {
+		r = &Resume{}
+	}
+	input, err := a.input(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	if r.BaseCommit != "" {
+		req.BaseCommit = r.BaseCommit
+	}
+	if r.Bundle != "" {
+		if req.Bundle, err = a.blobFile(ctx, r.Bundle, "the job's commits"); err != nil {
+			return nil, "", err
+		}
+		req.Input = input
+		tree, err = store.Rebuild(ctx, req)
+		return tree, "", err
+	}
+	req.Bundle = input
+	switch {
+	case r.Tip != "" && r.Tip == r.BaseCommit: // no earlier turn has made a commit
+		tree, err = store.Prepare(ctx, req)
+		return tree, "", err
+	case a.asg.Fresh:
+		tree, err = store.Prepare(ctx, req)
+		return tree, "begins at the job's base: what earlier turns may have done is neither on this runner nor at the hub", err
+	}
+	return nil, "", a.gone("the job's worktree and branch are gone from this runner, and the hub has no commits to build them from")
+}
+
+func (a *Attempt) treeRequest() worktree.Request {
+	r := a.asg.Spec.Repo
+	req := worktree.Request{
+		Job: a.asg.Job, Fence: a.asg.Fence, URL: r.URL, Key: r.CacheKey, Ref: r.Ref, BaseCommit: r.BaseCommit, ExtraRefs: r.ExtraRefs,
+		Depth: r.Depth, Branch: a.branch(), Progress: a.tell,
+	}
+	if fetch := a.host.Policy().Fetch; fetch != nil && r.URL != "" {
+		depth, filter := fetch(r.URL)
+		if req.Depth == 0 {
+			req.Depth = depth
+		}
+		req.Filter = filter
+	}
+	return req
+}
+
+// input gives the bundle that the job came with, "" if there is none.
+func (a *Attempt) input(ctx context.Context) (string, error) {
+	if a.asg.Spec.Repo.Bundle == "" {
+		return "", nil
+	}
+	return a.blobFile(ctx, a.asg.Spec.Repo.Bundle, "the repository's bundle")
+}
+
+// emptyDir gives the directory of a job without repository: empty for a new attempt,
+// as it was left for one that goes on. What an earlier attempt left is kept aside.
+func (a *Attempt) emptyDir() (dir, note string, err error) {
+	job := filepath.Join(a.host.Dir, "scratch", string(a.asg.Job))
+	dir, mark := filepath.Join(job, "work"), filepath.Join(job, "fence")
+	was, err := os.ReadFile(mark)
+	ours := err == nil && string(was) == a.asg.Fence.String()
+	if _, err := os.Stat(dir); a.goesOn() && errors.Is(err, os.ErrNotExist) {
+		if !a.asg.Fresh && !ours {
+			return "", "", a.gone("the directory in which the job worked is gone from this runner, and there is nothing to build it from")
+		}
+		note = "begins in an empty directory: what earlier turns may have left is not on this runner"
+	}
+	if !a.goesOn() && !ours {
+		if err := os.Rename(dir, filepath.Join(job, "before-"+a.asg.Fence.String())); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return "", "", fmt.Errorf("set the earlier attempt's directory aside: %w", err)
+		}
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", "", fmt.Errorf("make scratch directory: %w", err)
+	}
+	if ours {
+		return dir, note, nil
+	}
+	if err := os.WriteFile(mark, []byte(a.asg.Fence.String()), 0o600); err != nil {
+		return "", "", fmt.Errorf("make scratch directory: %w", err)
+	}
+	return dir, note, nil
+}
