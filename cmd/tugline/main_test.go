@@ -50,6 +50,12 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
+func (b *buffer) reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.b.Reset()
+}
+
 // shell runs command lines against a scripted hub.
 type shell struct {
 	*app
@@ -81,8 +87,8 @@ func (s *shell) retryFor(d time.Duration) {
 // do runs one command line and gives its exit code; what earlier ones wrote is gone.
 func (s *shell) do(args ...string) int {
 	s.t.Helper()
-	s.out.b.Reset()
-	s.err.b.Reset()
+	s.out.reset()
+	s.err.reset()
 	fresh := *s.app
 	return fresh.run(context.Background(), args)
 }

@@ -188,7 +188,7 @@ func (r *renderer) lines(e fleet.Event, isFirst bool) (out []shownLine) {
 			add(dim, "%s", r.todo)
 		}
 	case fleet.EventUsage:
-		if e.Usage != nil {
+		if e.Usage != nil && !e.Usage.IsZero() {
 			add(dim, "· tokens: %s in, %s out", count(e.Usage.InputTokens), count(e.Usage.OutputTokens))
 		}
 	case fleet.EventError:
