@@ -16,7 +16,7 @@ import (
 
 var (
 	update = flag.Bool("update", false, "write the figures into README.md")
-	only   = flag.String("only", "", "measure one part: machine, log, task, jobs, memory, size")
+	only   = flag.String("only", "", "measure one part: log, task, jobs, memory, size")
 )
 
 func TestMain(m *testing.M) { mesh.Main(m) }

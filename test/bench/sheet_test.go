@@ -108,7 +108,7 @@ func (s *sheet) print() (text string) {
 			}
 		}
 		v := figure(r.value, r.unit)
-		fmt.Fprintf(&out, "%-58s %15s %21s  %-6s %-52s %s\n", r.metric, v, r.range3(), met, r.aim, was[r.metric])
+		fmt.Fprintf(&out, "%-58s %15s %21s  %-6s %-52s %s\n", r.metric, v, r.range3(), met, r.aim, was[strings.TrimSpace(r.metric)])
 		fmt.Fprintf(&next, "| %s | %s | %s | %s | %s |\n", r.metric, v, r.range3(), met, r.aim)
 	}
 	fmt.Fprintf(&out, "%d aims missed\n", missed)
