@@ -172,6 +172,7 @@ func (r *Runner) hangUps(ctx context.Context) {
 
 // recover takes up every attempt of the journal.
 func (r *Runner) recover() {
+	var found []*attempt.Attempt // all before the first one runs: those of one job wait for each other
 	for _, rec := range r.journal.Attempts() {
 		var as wire.Assignment
 		if err := wire.Decode(rec.Assignment, &as); err != nil {
@@ -179,7 +180,10 @@ func (r *Runner) recover() {
 			r.alert("journal", fmt.Sprintf("attempt %s of job %s cannot be read from the journal", rec.Fence, rec.Job))
 			continue
 		}
-		r.start(r.host.Resume(rec, assignmentOf(as)))
+		found = append(found, r.host.Resume(rec, assignmentOf(as)))
+	}
+	for _, a := range found {
+		r.start(a)
 	}
 }
 
