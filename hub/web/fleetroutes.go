@@ -214,7 +214,7 @@ func checkLabels(m map[string]string) error {
 		return wrong(fleet.TooLarge, "%d labels; at most 32", len(m))
 	}
 	for _, k := range slices.Sorted(maps.Keys(m)) {
-		if !word.MatchString(k) || len(m[k]) > 200 || strings.ContainsAny(m[k], "\x00\n\r") {
+		if !word().MatchString(k) || len(m[k]) > 200 || strings.ContainsAny(m[k], "\x00\n\r") {
 			return wrong(fleet.BadRequest, "the label %q is not of the form k=v", k)
 		}
 	}

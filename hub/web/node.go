@@ -15,7 +15,7 @@ import (
 // settings that may be set, with what checks a value.
 var settings = map[string]func(string) error{
 	"default_harness": func(v string) error {
-		if v != "" && (!word.MatchString(v) || v == "exec") {
+		if v != "" && (!word().MatchString(v) || v == "exec") {
 			return wrong(fleet.BadRequest, "default_harness %q is not the name of an agent's harness", v)
 		}
 		return nil

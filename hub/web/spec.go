@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -165,10 +164,10 @@ func checkRepo(r *fleet.Repo, push string) error {
 	return nil
 }
 
-var scp = regexp.MustCompile(`^[A-Za-z0-9._-]+@[A-Za-z0-9._-]+:[^-].*$`)
+var scp = lazily(`^[A-Za-z0-9._-]+@[A-Za-z0-9._-]+:[^-].*$`)
 
 func checkURL(u string) error {
-	if u == "" || scp.MatchString(u) {
+	if u == "" || scp().MatchString(u) {
 		return nil
 	}
 	if strings.HasPrefix(u, "-") || len(u) > 2048 || strings.ContainsAny(u, "\x00\n\r\t") {
@@ -219,11 +218,11 @@ func goodRef(r string) bool {
 	return true
 }
 
-var word = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@+-]{0,199}$`)
+var word = lazily(`^[A-Za-z0-9][A-Za-z0-9._/:@+-]{0,199}$`)
 
 func checkWords(s fleet.Spec) error {
 	for what, w := range map[string]string{"harness": s.Harness, "model": s.Model, "on": s.On, "concurrency_key": s.ConcurrencyKey, "automation": s.Origin.Name} {
-		if w != "" && !word.MatchString(w) {
+		if w != "" && !word().MatchString(w) {
 			return wrong(fleet.BadRequest, "%s %q may have letters, digits and . _ / : @ + - only, at most 200", what, w)
 		}
 	}
@@ -231,7 +230,7 @@ func checkWords(s fleet.Spec) error {
 		return wrong(fleet.TooLarge, "%d required labels; at most 32", len(s.Require))
 	}
 	for k, v := range s.Require {
-		if !word.MatchString(k) || len(v) > 200 {
+		if !word().MatchString(k) || len(v) > 200 {
 			return wrong(fleet.BadRequest, "the required label %q is not of the form k=v", k)
 		}
 	}
@@ -239,9 +238,9 @@ func checkWords(s fleet.Spec) error {
 }
 
 var (
-	envName    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
-	secretName = regexp.MustCompile(`(?i)(KEY|TOKEN|SECRET|PASSWORD)`)
-	secretText = regexp.MustCompile(`(?i)(^|[^a-z0-9])(sk-[a-z0-9_-]{16,}|gh[pousr]_[a-z0-9]{20,}|github_pat_[a-z0-9_]{20,}|glpat-[a-z0-9_-]{16,}|AKIA[0-9A-Z]{16}|xox[abprs]-[a-z0-9-]{10,}|tgl_[a-z0-9_-]{20,})|-----BEGIN [A-Z ]*PRIVATE KEY-----`)
+	envName    = lazily(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+	secretName = lazily(`(?i)(KEY|TOKEN|SECRET|PASSWORD)`)
+	secretText = lazily(`(?i)(^|[^a-z0-9])(sk-[a-z0-9_-]{16,}|gh[pousr]_[a-z0-9]{20,}|github_pat_[a-z0-9_]{20,}|glpat-[a-z0-9_-]{16,}|AKIA[0-9A-Z]{16}|xox[abprs]-[a-z0-9-]{10,}|tgl_[a-z0-9_-]{20,})|-----BEGIN [A-Z ]*PRIVATE KEY-----`)
 )
 
 // checkEnv refuses values that look like credentials: the environment of a job is
@@ -255,13 +254,13 @@ func checkEnv(env map[string]string, secrets []string) error {
 		v := env[k]
 		size += len(k) + len(v) + 2
 		switch {
-		case !envName.MatchString(k):
+		case !envName().MatchString(k):
 			return wrong(fleet.BadRequest, "%q is not a name for an environment entry", k)
 		case strings.ContainsRune(v, 0):
 			return wrong(fleet.BadRequest, "the environment entry %s has a NUL byte", k)
 		case strings.HasPrefix(k, "TUGLINE_"):
 			return wrong(fleet.BadRequest, "the environment entry %s is Tugline's own; choose another name", k)
-		case secretName.MatchString(k) && len(v) >= 8 || secretText.MatchString(v):
+		case secretName().MatchString(k) && len(v) >= 8 || secretText().MatchString(v):
 			return wrong(fleet.BadRequest, "the environment entry %s looks like a credential, and a job's environment is recorded; keep it in the runner's own store and name it with --secret %s", k, k)
 		}
 	}
@@ -272,7 +271,7 @@ func checkEnv(env map[string]string, secrets []string) error {
 		return wrong(fleet.TooLarge, "%d secrets; at most 32", len(secrets))
 	}
 	for _, n := range secrets {
-		if !envName.MatchString(n) {
+		if !envName().MatchString(n) {
 			return wrong(fleet.BadRequest, "%q is not a name for a secret", n)
 		}
 	}

@@ -16,22 +16,22 @@ const statusBefore = `\b(?:status|code|error|http|rejected)(?: code)?[^\w\n]{0,3
 // rate limit that is over in a minute.
 var failureTexts = []struct {
 	class fleet.FailureClass
-	re    *regexp.Regexp
+	re    func() *regexp.Regexp
 }{
-	{fleet.ClassQuotaExhausted, regexp.MustCompile(`(hit|reached|exceeded|exhausted) your [^.\n]{0,60}(limit|quota|credits)` +
+	{fleet.ClassQuotaExhausted, lazily(`(hit|reached|exceeded|exhausted) your [^.\n]{0,60}(limit|quota|credits)` +
 		`|(usage|session|weekly|monthly|5-hour|five-hour|opus|spending|credit) limit[^.\n]{0,20}(reached|exceeded|hit)` +
 		`|usage limit|usage_limit|quota exceeded|exceeded your (current )?quota|insufficient[_ ]quota|quota[_ ]exhausted` +
 		`|upgrade to (plus|pro|max|team|business|enterprise|ultra|an? (higher|paid|bigger))|upgrade your (plan|account|subscription)|credit balance is too low|billing_error|billing hard limit|insufficient (credits|balance|funds)` +
 		`|out of credits|payment required`)},
-	{fleet.ClassModelUnavailable, regexp.MustCompile(`model[^\n]{0,120}(does not exist|do not have access|don't have access` +
+	{fleet.ClassModelUnavailable, lazily(`model[^\n]{0,120}(does not exist|do not have access|don't have access` +
 		`|is not supported|not available|isn't available|not found|not_found)|issue with the selected model` +
 		`|unknown model|invalid model|no such model|model_not_found|providermodelnotfound`)},
-	{fleet.ClassRateLimited, regexp.MustCompile(`rate[ _-]?limit|too many requests|` + statusBefore + `429\b|tokens per min|requests per min`)},
-	{fleet.ClassAuth, regexp.MustCompile(statusBefore + `40[13]\b|unauthorized|forbidden|invalid[ _]api[ _]key|incorrect api key|api key (is )?(missing|invalid|not)` +
+	{fleet.ClassRateLimited, lazily(`rate[ _-]?limit|too many requests|` + statusBefore + `429\b|tokens per min|requests per min`)},
+	{fleet.ClassAuth, lazily(statusBefore + `40[13]\b|unauthorized|forbidden|invalid[ _]api[ _]key|incorrect api key|api key (is )?(missing|invalid|not)` +
 		`|missing (api key|environment variable)|not logged in|/login|authentication[ _](failed|error)|failed to authenticate` +
 		`|token (has )?expired|permission_error|sign in again|log in again|oauth_org_not_allowed`)},
-	{fleet.ClassTaskFailed, regexp.MustCompile(`ran out of room|prompt is too long|context window|context length|contextoverflow|maximum context`)},
-	{fleet.ClassProviderUnavailable, regexp.MustCompile(`at capacity|overloaded|` + statusBefore + `5\d\d\b|server[ _]error|unavailable|bad gateway|stream disconnected` +
+	{fleet.ClassTaskFailed, lazily(`ran out of room|prompt is too long|context window|context length|contextoverflow|maximum context`)},
+	{fleet.ClassProviderUnavailable, lazily(`at capacity|overloaded|` + statusBefore + `5\d\d\b|server[ _]error|unavailable|bad gateway|stream disconnected` +
 		`|connection (refused|reset|closed|error|lost)|error sending request|fetch failed|timed? ?out|econn\w+|enotfound` +
 		`|unable to connect|network error|\bdns\b|socket hang up`)},
 }
@@ -41,7 +41,7 @@ var failureTexts = []struct {
 func classify(text string, status int) (class fleet.FailureClass, known bool) {
 	low := fold(text)
 	for _, f := range failureTexts {
-		if f.re.MatchString(low) {
+		if f.re().MatchString(low) {
 			// A plain text of another class says less than a status that came with it.
 			if c := statusClass(status); c != "" && f.class != fleet.ClassQuotaExhausted && f.class != fleet.ClassModelUnavailable && f.class != fleet.ClassTaskFailed {
 				return c, true
@@ -77,11 +77,11 @@ func fold(text string) string {
 const maxRefusal = 600 // bytes; an agent's report on work about limits is longer or begins otherwise
 
 var (
-	refusalStart = regexp.MustCompile(`^\W*(you('ve| have)? (hit|reached|exceeded|used up|run out of) your [^.\n]{0,60}(limit|quota|credits)` +
+	refusalStart = lazily(`^\W*(you('ve| have)? (hit|reached|exceeded|used up|run out of) your [^.\n]{0,60}(limit|quota|credits)` +
 		`|(\w+ (ai )?)?(usage|session|weekly|monthly) limit (was |has been |is )?(reached|exceeded|hit)|quota exceeded|you exceeded your current quota` +
 		`|credit balance is too low|upgrade your plan)`)
-	refusalWords = regexp.MustCompile(`(usage|session|weekly|plan) limit|quota|hit your limit`)
-	refusalMend  = regexp.MustCompile(`upgrade (to|your)|try again|resets?( at)? |purchase more`)
+	refusalWords = lazily(`(usage|session|weekly|plan) limit|quota|hit your limit`)
+	refusalMend  = lazily(`upgrade (to|your)|try again|resets?( at)? |purchase more`)
 )
 
 // refusal says whether the last message of a run that ended well is in truth the provider's refusal: some CLIs
@@ -92,7 +92,7 @@ func refusal(text string, acted bool) bool {
 	if low == "" || len(low) > maxRefusal {
 		return false
 	}
-	return refusalStart.MatchString(low) || !acted && refusalWords.MatchString(low) && refusalMend.MatchString(low)
+	return refusalStart().MatchString(low) || !acted && refusalWords().MatchString(low) && refusalMend().MatchString(low)
 }
 
 // limits is what a failure says about its own end.
@@ -168,14 +168,14 @@ func (s *stream) ended(x ExitInfo, started bool, interruptCode int) fleet.Outcom
 }
 
 // noise is what CLIs say on standard error whether all is well or not.
-var noise = regexp.MustCompile(`^Reading additional input from stdin\.\.\.$|^WARNING: proceeding, even though we could not create PATH aliases` +
+var noise = lazily(`^Reading additional input from stdin\.\.\.$|^WARNING: proceeding, even though we could not create PATH aliases` +
 	`|^opencode server listening on `)
 
 // lastLines gives the end of a text in one line.
 func lastLines(text string) string {
 	var lines []string
 	for _, l := range strings.Split(strings.TrimSpace(text), "\n") {
-		if !noise.MatchString(l) {
+		if !noise().MatchString(l) {
 			lines = append(lines, l)
 		}
 	}

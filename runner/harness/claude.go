@@ -18,7 +18,7 @@ var claudeHarness = &Harness{
 	signedIn:     claudeSignedIn,
 	launch:       launchClaude,
 	decoder:      func(ParseRequest) decoder { return &claudeDecoder{} },
-	resumeID:     uuid.MatchString,
+	resumeID:     uuid().MatchString,
 	hasSession:   claudeHasSession,
 }
 

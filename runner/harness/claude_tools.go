@@ -2,7 +2,6 @@ package harness
 
 import (
 	"encoding/json"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -72,7 +71,7 @@ func mcpName(name string) (server, tool string, ok bool) {
 }
 
 // A failed command tells its exit code in the first line of its result only.
-var claudeExit = regexp.MustCompile(`^(?:Error: )?Exit code (-?\d{1,6})(?:\n|$)`)
+var claudeExit = lazily(`^(?:Error: )?Exit code (-?\d{1,6})(?:\n|$)`)
 
 func (d *claudeDecoder) toolResult(s *stream, b claudeBlock, typed json.RawMessage) {
 	e, ok := s.done(b.ToolUseID)
@@ -87,7 +86,7 @@ func (d *claudeDecoder) toolResult(s *stream, b claudeBlock, typed json.RawMessa
 	switch e.Type {
 	case fleet.EventCommandExecution:
 		e.Output = text
-		if m := claudeExit.FindStringSubmatchIndex(text); m != nil && b.IsError {
+		if m := claudeExit().FindStringSubmatchIndex(text); m != nil && b.IsError {
 			code, _ := strconv.Atoi(text[m[2]:m[3]])
 			e.ExitCode, e.Output = &code, text[m[1]:]
 		} else if !b.IsError && !inBackground(typed) {

@@ -20,7 +20,7 @@ var codexHarness = &Harness{
 	signedIn:     codexSignedIn,
 	launch:       launchCodex,
 	decoder:      func(ParseRequest) decoder { return &codexDecoder{} },
-	resumeID:     uuid.MatchString,
+	resumeID:     uuid().MatchString,
 	sessionModel: codexSessionModel,
 	hasSession:   codexHasSession,
 }

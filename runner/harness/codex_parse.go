@@ -3,7 +3,6 @@ package harness
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strconv"
 
 	"tugline.dev/tugline/shared/fleet"
@@ -65,7 +64,7 @@ type codexItem struct {
 	} `json:"items"`
 }
 
-var codexRetry = regexp.MustCompile(`(?s)^Reconnecting\.\.\. (\d+)/(\d+)(?: \((.*)\))?$`)
+var codexRetry = lazily(`(?s)^Reconnecting\.\.\. (\d+)/(\d+)(?: \((.*)\))?$`)
 
 func (d *codexDecoder) line(s *stream, l []byte) {
 	var c codexLine
@@ -105,7 +104,7 @@ func (d *codexDecoder) line(s *stream, l []byte) {
 		}
 		s.fail(d.message)
 	case "error":
-		if m := codexRetry.FindStringSubmatch(c.Message); m != nil {
+		if m := codexRetry().FindStringSubmatch(c.Message); m != nil {
 			d.retry(s, m, c.Message)
 			return
 		}
@@ -221,11 +220,11 @@ func (d *codexDecoder) end(s *stream, x ExitInfo) fleet.Outcome {
 	return s.ended(x, d.started, codexInterrupted)
 }
 
-var statusText = regexp.MustCompile(`(?:unexpected status|last status:|API Error:) (\d{3})\b`)
+var statusText = lazily(`(?:unexpected status|last status:|API Error:) (\d{3})\b`)
 
 // statusIn finds the HTTP status that a CLI put into its words, 0 if none.
 func statusIn(text string) int {
-	m := statusText.FindStringSubmatch(text)
+	m := statusText().FindStringSubmatch(text)
 	if m == nil {
 		return 0
 	}

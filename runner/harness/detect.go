@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -73,7 +72,7 @@ func Detect(ctx context.Context, r DetectRequest) []Found {
 }
 
 var (
-	versionRE  = regexp.MustCompile(`\b(\d+\.\d+\.\d+[0-9A-Za-z.+-]*)`)
+	versionRE  = lazily(`\b(\d+\.\d+\.\d+[0-9A-Za-z.+-]*)`)
 	errMissing = errors.New("not found")
 )
 
@@ -93,7 +92,7 @@ func (h *Harness) detect(p *probe, override string) (Found, error) {
 	if err != nil {
 		return Found{}, fmt.Errorf("%s does not run: %w", path, err)
 	}
-	m := h.version.FindSubmatch(out)
+	m := h.version().FindSubmatch(out)
 	if m == nil {
 		return Found{}, fmt.Errorf("%s does not tell a version, it says %q", path, fleet.CutText(string(bytes.TrimSpace(out)), 80))
 	}

@@ -59,7 +59,7 @@ func Drive(ctx context.Context, args []string, stdin io.Reader, stdout, stderr i
 	if err := fs.Parse(args[1:]); err != nil {
 		return 2
 	}
-	if fs.NArg() > 0 || !filepath.IsAbs(r.Program) || !filepath.IsAbs(r.Dir) || r.Session != "" && !opencodeSession.MatchString(r.Session) {
+	if fs.NArg() > 0 || !filepath.IsAbs(r.Program) || !filepath.IsAbs(r.Dir) || r.Session != "" && !opencodeSession().MatchString(r.Session) {
 		fmt.Fprintln(stderr, "drive opencode: want --program and --dir as absolute paths, and a session id if any")
 		return 2
 	}
@@ -194,7 +194,7 @@ func (d *driver) begin(ctx context.Context, prompt string) error {
 			return &errEnd{reason: driveGone, detail: "session " + d.req.Session + " belongs to the directory " + info.Directory}
 		}
 	}
-	if !opencodeSession.MatchString(info.ID) {
+	if !opencodeSession().MatchString(info.ID) {
 		return &errEnd{reason: driveMalformed, detail: fmt.Sprintf("the server names a session %q", fleet.CutText(info.ID, 80))}
 	}
 	d.session = info.ID

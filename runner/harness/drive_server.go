@@ -11,7 +11,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,8 +32,8 @@ type server struct {
 }
 
 var (
-	listening = regexp.MustCompile(`listening on (http://127\.0\.0\.1:\d+)`)
-	portTaken = regexp.MustCompile(`(?i)in use|EADDRINUSE|failed to start server`)
+	listening = lazily(`listening on (http://127\.0\.0\.1:\d+)`)
+	portTaken = lazily(`(?i)in use|EADDRINUSE|failed to start server`)
 )
 
 // startServer starts opencode and waits until it listens. Between the choice of a port and its use somebody else
@@ -46,7 +45,7 @@ func startServer(ctx context.Context, r DriveRequest, env []string, stderr io.Wr
 		if err == nil {
 			return s, nil
 		}
-		if last = err; ctx.Err() != nil || !portTaken.MatchString(err.Error()) {
+		if last = err; ctx.Err() != nil || !portTaken().MatchString(err.Error()) {
 			break
 		}
 	}
@@ -257,11 +256,11 @@ func (o *serverOutput) Write(p []byte) (int, error) {
 	defer o.mu.Unlock()
 	o.lines.feed(p, func(l []byte, _ int64) {
 		text := stripANSI(strings.ToValidUTF8(string(l[:min(len(l), 4<<10)]), "\uFFFD"))
-		if m := listening.FindStringSubmatch(text); m != nil && !o.found {
+		if m := listening().FindStringSubmatch(text); m != nil && !o.found {
 			o.found = true
 			o.ready <- m[1]
 		}
-		if text = strings.TrimSpace(text); text == "" || noise.MatchString(text) {
+		if text = strings.TrimSpace(text); text == "" || noise().MatchString(text) {
 			return
 		}
 		if o.tail = append(o.tail, text); len(o.tail) > 6 {

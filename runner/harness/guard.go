@@ -5,7 +5,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -56,7 +55,7 @@ func matches(pattern, name string) bool {
 	return ok && err == nil
 }
 
-var shellName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var shellName = lazily(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // guardShell writes the script that stands for the shell into the attempt's scratch directory and gives its path.
 // Its name is bash: the CLIs look at the name to know how a shell is called. Without a scratch directory or bash
@@ -68,7 +67,7 @@ func guardShell(r Request, more ...string) (shell, note string, err error) {
 	}
 	var names []string
 	for _, n := range append(hiddenNames(r.Env, r.KeepEnv), more...) {
-		if shellName.MatchString(n) {
+		if shellName().MatchString(n) {
 			names = append(names, n)
 		}
 	}

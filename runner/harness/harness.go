@@ -45,7 +45,7 @@ type Harness struct {
 
 	program      string                                       // looked for in PATH; "" needs no program
 	native       func(path string) string                     // the real executable behind a wrapper script
-	version      *regexp.Regexp                               // its first group, in the answer to --version
+	version      func() *regexp.Regexp                        // its first group, in the answer to --version
 	signedIn     func(p *probe, path string) (string, string) // "yes", "no" or "unknown", and how
 	launch       func(Request) (Launch, error)                // Path, Prompt and Model are checked already
 	decoder      func(ParseRequest) decoder                   // what its stream means; nil: nothing
@@ -151,7 +151,7 @@ func (h *Harness) Parser(r ParseRequest) Parser {
 	return newStream(r, h.decoder(r))
 }
 
-var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@+\[\]-]{0,199}$`)
+var modelName = lazily(`^[A-Za-z0-9][A-Za-z0-9._:/@+\[\]-]{0,199}$`)
 
 // Launch says how to start the request. The error wraps fleet.BadRequest for what
 // can't be asked of this harness, and fleet.HarnessMissing without a program.
@@ -184,7 +184,7 @@ func (h *Harness) checked(r Request) (Launch, error) {
 		return Launch{}, fmt.Errorf("the prompt is empty: %w", fleet.BadRequest)
 	case len(r.Prompt) > fleet.MaxPrompt:
 		return Launch{}, fmt.Errorf("the prompt has %d bytes, %d are allowed: %w", len(r.Prompt), fleet.MaxPrompt, fleet.TooLarge)
-	case r.Model != "" && !modelName.MatchString(r.Model):
+	case r.Model != "" && !modelName().MatchString(r.Model):
 		return Launch{}, fmt.Errorf("model %q is not a model name: %w", fleet.CutText(r.Model, 80), fleet.BadRequest)
 	case r.Permissions.Rank() == 0:
 		return Launch{}, fmt.Errorf("permissions %q: want read, workspace or full: %w", r.Permissions, fleet.BadRequest)
@@ -207,7 +207,7 @@ func (h *Harness) checked(r Request) (Launch, error) {
 	return l, nil
 }
 
-var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$`)
+var uuid = lazily(`^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$`)
 
 // envValue gives the last value of a variable, as a process would see it.
 func envValue(env []string, name string) (string, bool) {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"strings"
 
 	"tugline.dev/tugline/shared/fleet"
@@ -22,11 +21,11 @@ var opencodeHarness = &Harness{
 	signedIn:     opencodeSignedIn,
 	launch:       launchOpencode,
 	decoder:      func(ParseRequest) decoder { return &opencodeDecoder{} },
-	resumeID:     opencodeSession.MatchString,
+	resumeID:     opencodeSession().MatchString,
 	hasSession:   opencodeHasSession,
 }
 
-var opencodeSession = regexp.MustCompile(`^ses_[A-Za-z0-9]{4,80}$`)
+var opencodeSession = lazily(`^ses_[A-Za-z0-9]{4,80}$`)
 
 // opencodeQuiet turns off what opencode would fetch or tell by itself.
 var opencodeQuiet = []string{"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1",

@@ -3,7 +3,6 @@ package harness
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -115,7 +114,7 @@ func (d *opencodeDecoder) line(s *stream, l []byte) {
 		kind = c.Event
 	}
 	d.seen = d.seen || kind != ""
-	if s.session == "" && opencodeSession.MatchString(c.SessionID) {
+	if s.session == "" && opencodeSession().MatchString(c.SessionID) {
 		s.session = c.SessionID
 	}
 	switch kind {
@@ -237,11 +236,11 @@ func (d *opencodeDecoder) fail(s *stream, e *opencodeError) {
 	s.fail(text)
 }
 
-var opencodeLogError = regexp.MustCompile(`level=ERROR .*error\.error="((?:[^"\\]|\\.)*)"`)
+var opencodeLogError = lazily(`level=ERROR .*error\.error="((?:[^"\\]|\\.)*)"`)
 
 // errLine reads opencode's log, where it is printed: it tells failed tries that its stream does not.
 func (d *opencodeDecoder) errLine(s *stream, l string) {
-	m := opencodeLogError.FindStringSubmatch(l)
+	m := opencodeLogError().FindStringSubmatch(l)
 	if m == nil || d.ended != "" {
 		return
 	}

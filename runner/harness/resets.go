@@ -1,7 +1,6 @@
 package harness
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -9,26 +8,26 @@ import (
 
 var (
 	// Mar 17th, 2030 5:46 PM · Mar 17, 2030, 5:46pm (UTC) · Mar 17, 5pm · Mar 17 at 5:46 PM
-	resetDate = regexp.MustCompile(`(?i)\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]* (\d{1,2})(?:st|nd|rd|th)?,?(?: (\d{4}))?,?(?: at)? ` +
+	resetDate = lazily(`(?i)\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]* (\d{1,2})(?:st|nd|rd|th)?,?(?: (\d{4}))?,?(?: at)? ` +
 		`(\d{1,2})(?::(\d{2}))? ?([ap])\.?m\b\.?(?: \(([A-Za-z_+/0-9-]+)\))?`)
 	// resets 5pm (Europe/Berlin) · try again at 5:46 PM · resets at 5:46pm
-	resetClock = regexp.MustCompile(`(?i)\b(?:resets?|try again)(?: at)? (\d{1,2})(?::(\d{2}))? ?([ap])\.?m\b\.?(?: \(([A-Za-z_+/0-9-]+)\))?`)
+	resetClock = lazily(`(?i)\b(?:resets?|try again)(?: at)? (\d{1,2})(?::(\d{2}))? ?([ap])\.?m\b\.?(?: \(([A-Za-z_+/0-9-]+)\))?`)
 	// limit reached|1900000000
-	resetEpoch = regexp.MustCompile(`(?i)limit reached ?\| ?(\d{10,13})\b`)
-	resetISO   = regexp.MustCompile(`\b(\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d))`)
+	resetEpoch = lazily(`(?i)limit reached ?\| ?(\d{10,13})\b`)
+	resetISO   = lazily(`\b(\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d))`)
 	// try again in 6m0s · in 1.5s · in 3 days 4 hours 5 minutes · after 30 seconds
-	resetWait = regexp.MustCompile(`(?i)\b(?:try again|retry|resets?|available)(?: again)? (?:in|after) ((?:\d+(?:\.\d+)? ?[a-z]+[ ,]*(?:and )?){1,5})`)
-	waitPart  = regexp.MustCompile(`(?i)(\d+(?:\.\d+)?) ?([a-z]+)`)
+	resetWait = lazily(`(?i)\b(?:try again|retry|resets?|available)(?: again)? (?:in|after) ((?:\d+(?:\.\d+)? ?[a-z]+[ ,]*(?:and )?){1,5})`)
+	waitPart  = lazily(`(?i)(\d+(?:\.\d+)?) ?([a-z]+)`)
 )
 
 // parseLimits finds in the words of a refusal when it ends. at is when they were said, zone that of a time that
 // names none: CLIs word such times in the zone of their machine.
 func parseLimits(text string, at time.Time, zone *time.Location) limits {
-	if m := resetEpoch.FindStringSubmatch(text); m != nil {
+	if m := resetEpoch().FindStringSubmatch(text); m != nil {
 		n, _ := strconv.ParseInt(m[1], 10, 64)
 		return limits{resetAt: epoch(n)}
 	}
-	if m := resetISO.FindStringSubmatch(text); m != nil {
+	if m := resetISO().FindStringSubmatch(text); m != nil {
 		for _, layout := range []string{time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02T15:04:05Z0700"} {
 			if t, err := time.Parse(layout, m[1]); err == nil {
 				t = t.UTC()
@@ -36,12 +35,12 @@ func parseLimits(text string, at time.Time, zone *time.Location) limits {
 			}
 		}
 	}
-	if m := resetDate.FindStringSubmatch(text); m != nil {
+	if m := resetDate().FindStringSubmatch(text); m != nil {
 		if t := fromDate(m, at, zone); t != nil {
 			return limits{resetAt: t}
 		}
 	}
-	if m := resetClock.FindStringSubmatch(text); m != nil && !at.IsZero() {
+	if m := resetClock().FindStringSubmatch(text); m != nil && !at.IsZero() {
 		in := at.In(named(m[4], zone))
 		if hour, minute, ok := clock(m[1], m[2], m[3]); ok {
 			t := time.Date(in.Year(), in.Month(), in.Day(), hour, minute, 0, 0, in.Location())
@@ -52,7 +51,7 @@ func parseLimits(text string, at time.Time, zone *time.Location) limits {
 			return limits{resetAt: &t}
 		}
 	}
-	if m := resetWait.FindStringSubmatch(text); m != nil {
+	if m := resetWait().FindStringSubmatch(text); m != nil {
 		return limits{retryAfter: waitOf(m[1])}
 	}
 	return limits{}
@@ -116,7 +115,7 @@ var waitUnits = map[string]time.Duration{
 
 func waitOf(text string) time.Duration {
 	var sum time.Duration
-	for _, m := range waitPart.FindAllStringSubmatch(text, 8) {
+	for _, m := range waitPart().FindAllStringSubmatch(text, 8) {
 		n, err := strconv.ParseFloat(m[1], 64)
 		if err != nil {
 			continue

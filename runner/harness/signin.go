@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,8 +13,8 @@ import (
 )
 
 var (
-	codexProvider = regexp.MustCompile(`(?m)^\s*model_provider\s*=\s*["']([^"'\n]+)["']`)
-	codexEnvKey   = regexp.MustCompile(`(?m)^\s*env_key\s*=\s*["']([^"'\n]+)["']`)
+	codexProvider = lazily(`(?m)^\s*model_provider\s*=\s*["']([^"'\n]+)["']`)
+	codexEnvKey   = lazily(`(?m)^\s*env_key\s*=\s*["']([^"'\n]+)["']`)
 )
 
 // codexSignedIn asks `codex login status`, which reads the CLI's own store. A provider of the owner's needs no
@@ -24,13 +23,13 @@ func codexSignedIn(p *probe, path string) (string, string) {
 	home := p.folder("CODEX_HOME", ".codex")
 	config := string(small(filepath.Join(home, "config.toml")))
 	root, _, _ := strings.Cut("\n"+config, "\n[")
-	if m := codexProvider.FindStringSubmatch(root); m != nil && m[1] != "openai" {
+	if m := codexProvider().FindStringSubmatch(root); m != nil && m[1] != "openai" {
 		for _, section := range strings.Split("\n"+config, "\n[") {
 			title, body, _ := strings.Cut(section, "\n")
 			if name := strings.TrimRight(strings.TrimSpace(title), "]"); strings.Trim(strings.TrimPrefix(name, "model_providers."), `"`) != m[1] {
 				continue
 			}
-			if k := codexEnvKey.FindStringSubmatch(body); k != nil {
+			if k := codexEnvKey().FindStringSubmatch(body); k != nil {
 				if p.set(k[1]) != "" {
 					return SignedInYes, "provider " + m[1] + " with " + k[1]
 				}
@@ -106,7 +105,7 @@ func atLeast(version string, least []int) bool {
 var (
 	opencodeKeys = []string{"OPENCODE_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY",
 		"GOOGLE_GENERATIVE_AI_API_KEY", "GROQ_API_KEY", "MISTRAL_API_KEY", "DEEPSEEK_API_KEY", "XAI_API_KEY"}
-	opencodeKeyRef = regexp.MustCompile(`"apiKey"\s*:\s*"(?:\{env:([A-Za-z0-9_]+)\})?`)
+	opencodeKeyRef = lazily(`"apiKey"\s*:\s*"(?:\{env:([A-Za-z0-9_]+)\})?`)
 )
 
 // opencodeSignedIn reads the CLI's own store and settings: to ask the CLI would cost seconds.
@@ -123,7 +122,7 @@ func opencodeSignedIn(p *probe, _ string) (string, string) {
 	content, _ := envValue(p.env, "OPENCODE_CONFIG_CONTENT")
 	dir := filepath.Join(p.folder("XDG_CONFIG_HOME", ".config"), "opencode")
 	for _, settings := range []string{content, string(small(filepath.Join(dir, "opencode.json"))), string(small(filepath.Join(dir, "opencode.jsonc")))} {
-		if m := opencodeKeyRef.FindStringSubmatch(settings); m != nil {
+		if m := opencodeKeyRef().FindStringSubmatch(settings); m != nil {
 			if m[1] == "" {
 				return SignedInYes, "with a key in its settings"
 			}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -112,7 +111,7 @@ func head(l []byte) string {
 
 func (s *stream) errLine(l []byte, _ int64) {
 	text := strings.TrimSpace(stripANSI(strings.ToValidUTF8(string(l[:min(len(l), 16<<10)]), "\uFFFD")))
-	if text == "" || noise.MatchString(text) {
+	if text == "" || noise().MatchString(text) {
 		return
 	}
 	s.tail = append(append(s.tail, text...), '\n')
@@ -276,7 +275,7 @@ func waitWord(c fleet.FailureClass) string {
 }
 
 // sessionGone is how the CLIs say that they do not know the session which they are to take up.
-var sessionGone = regexp.MustCompile(`(?i)no conversation found|no rollout found|session \S+ does not exist here`)
+var sessionGone = lazily(`(?i)no conversation found|no rollout found|session \S+ does not exist here`)
 
 // End closes the lines and open items, asks the decoder for the outcome and completes it.
 func (s *stream) End(x ExitInfo) ([]fleet.Event, fleet.Outcome) {
@@ -295,7 +294,7 @@ func (s *stream) End(x ExitInfo) ([]fleet.Event, fleet.Outcome) {
 		s.fail(text)
 		o.Class, o.Detail = fleet.ClassHarnessStartup, text
 	}
-	if s.req.ResumeID != "" && o.Class == fleet.ClassHarnessStartup && sessionGone.MatchString(o.Detail) {
+	if s.req.ResumeID != "" && o.Class == fleet.ClassHarnessStartup && sessionGone().MatchString(o.Detail) {
 		o.Detail = "the agent's session is gone from this machine; ask for the follow-up with --fresh, which begins a new one: " + o.Detail
 	}
 	o.Type, o.SessionID, o.Model, o.Usage = "outcome", s.session, s.model, s.usage

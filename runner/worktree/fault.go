@@ -3,7 +3,6 @@ package worktree
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"tugline.dev/tugline/runner/process"
@@ -33,25 +32,25 @@ func fault(code fleet.Code, cause error, format string, args ...any) error {
 }
 
 var (
-	diskText = regexp.MustCompile(`(?i)no space left on device|disk quota exceeded`)
-	authText = regexp.MustCompile(`(?i)authentication failed|could not read (username|password)|terminal prompts disabled|` +
+	diskText = lazily(`(?i)no space left on device|disk quota exceeded`)
+	authText = lazily(`(?i)authentication failed|could not read (username|password)|terminal prompts disabled|` +
 		`permission denied|returned error: 40[137]|host key verification failed|access denied|access rights to .* denied|` +
 		`dubious ownership|invalid (credentials|username or (token|password))|HTTP Basic: Access denied`)
-	missingText = regexp.MustCompile(`(?i)repository .*not found|not found: did you run|project .*not be found|` +
+	missingText = lazily(`(?i)repository .*not found|not found: did you run|project .*not be found|` +
 		`does not appear to be a git repository|returned error: 4(04|10)|no such file or directory|repository .* does not exist`)
-	refText = regexp.MustCompile(`(?i)couldn't find remote ref|not our ref|no such remote ref|unadvertised object`)
+	refText = lazily(`(?i)couldn't find remote ref|not our ref|no such remote ref|unadvertised object`)
 	// Without one of these a failure of a transfer is this machine's own, and the cache is looked at.
-	netText = regexp.MustCompile(`(?i)could not resolve|connection (refused|reset|timed out|closed)|timed out|failed to connect|` +
+	netText = lazily(`(?i)could not resolve|connection (refused|reset|timed out|closed)|timed out|failed to connect|` +
 		`couldn't connect|network is unreachable|no route to host|early eof|hung up|RPC failed|returned error: |` +
 		`\bSSL\b|\bTLS\b|certificate|operation too slow|unable to access|could not read from remote|proxy|unexpected disconnect`)
-	policyText = regexp.MustCompile(`(?i)transport '.*' not allowed`)
-	brokenText = regexp.MustCompile(`(?i)corrupt|bad object|bad tree|invalid object|missing (blob|tree|commit)|not a git repository|` +
+	policyText = lazily(`(?i)transport '.*' not allowed`)
+	brokenText = lazily(`(?i)corrupt|bad object|bad tree|invalid object|missing (blob|tree|commit)|not a git repository|` +
 		`unable to read|could not read (tree|commit|object)|is empty|does not match index|inflate|unable to parse|` +
 		`not point to a valid object|bad (config|signature|revision)|unresolved delta|all necessary objects|` +
 		`object directory|index file|packfile|pack has|garbage|broken|object file|failed to (read|traverse)|unable to find`)
 )
 
-func damageText(stderr string) bool { return brokenText.MatchString(stderr) }
+func damageText(stderr string) bool { return brokenText().MatchString(stderr) }
 
 // classify turns the failure of a command that spoke to a remote into a coded one. A failure that is none of the
 // remote's stays as it is.
@@ -67,21 +66,21 @@ func classify(remote string, err error) error {
 		return fault(fleet.RepoUnreachable, err, "%s sent nothing for too long and was given up; check the network between this machine and the server, then retry", at)
 	case failed.exit < 0:
 		return err
-	case diskText.MatchString(said):
+	case diskText().MatchString(said):
 		return fault(fleet.Storage, err, "there is no space left on this machine for %s; free some and retry", at)
-	case policyText.MatchString(said):
+	case policyText().MatchString(said):
 		return fault(fleet.OwnerPolicy, err, "%s needs a transport that this runner does not allow (%s); use https or ssh", at, lastLine(said))
 	case strings.Contains(said, "Host key verification failed"):
 		return fault(fleet.RepoAuth, err, "the ssh host key of %s is not known on this machine; connect to it once by hand with ssh and accept the key, then retry", at)
 	case strings.Contains(said, "dubious ownership"):
 		return fault(fleet.RepoAuth, err, "%s belongs to another user; add it to git's safe.directory on this machine, then retry", at)
-	case authText.MatchString(said):
+	case authText().MatchString(said):
 		return fault(fleet.RepoAuth, err, "%s refused this machine's credentials (%s); set up a git credential helper or an ssh key for the runner's user, then retry", at, lastLine(said))
-	case refText.MatchString(said):
+	case refText().MatchString(said):
 		return fault(fleet.RefMissing, err, "%s does not have what was asked for (%s); check the ref or commit, and that it was pushed", at, lastLine(said))
-	case missingText.MatchString(said):
+	case missingText().MatchString(said):
 		return fault(fleet.RepoMissing, err, "%s is no repository that this machine can see; check the address, and that its account may read it (private ones look missing)", at)
-	case netText.MatchString(said):
+	case netText().MatchString(said):
 		return fault(fleet.RepoUnreachable, err, "%s cannot be reached (%s); check network, proxy and certificates of this machine, then retry", at, lastLine(said))
 	}
 	return err

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
@@ -71,7 +70,7 @@ func (s *Store) lock(ctx context.Context, id string) (*hold, error) {
 	}}, nil
 }
 
-var lockText = regexp.MustCompile(`(?s)(?:Unable to create|could not lock [^:]*:? ?|unable to lock)[^']*'([^']+\.lock)'`)
+var lockText = lazily(`(?s)(?:Unable to create|could not lock [^:]*:? ?|unable to lock)[^']*'([^']+\.lock)'`)
 
 // patiently repeats fn while a lock file of git in the cache is in its way. A process that was killed leaves such files;
 // one that was there before this hold, and that has not changed while we waited, belongs to nobody and is removed.
@@ -115,7 +114,7 @@ func (s *Store) patiently(ctx context.Context, h *hold, cachePath string, fn fun
 }
 
 func lockedBy(stderr string) string {
-	m := lockText.FindStringSubmatch(stderr)
+	m := lockText().FindStringSubmatch(stderr)
 	if m == nil {
 		return ""
 	}

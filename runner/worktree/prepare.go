@@ -125,7 +125,7 @@ func (s *Store) checkRequest(ctx context.Context, req *Request) (identity string
 			return "", err
 		}
 	}
-	if req.Depth < 0 || req.Filter != "" && !filterForm.MatchString(req.Filter) {
+	if req.Depth < 0 || req.Filter != "" && !filterForm().MatchString(req.Filter) {
 		return "", fault(fleet.BadRequest, nil, "depth %d or filter %q is not usable; a depth is at least 0, a filter is blob:none, blob:limit=N or tree:N", req.Depth, req.Filter)
 	}
 	for _, bundle := range []string{req.Bundle, req.Input} {

@@ -4,24 +4,23 @@ import (
 	"context"
 	"net/url"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"tugline.dev/tugline/shared/fleet"
 )
 
 var (
-	scpForm    = regexp.MustCompile(`^(?:[A-Za-z0-9._~-]+@)?[A-Za-z0-9._\[\]:-]+?:[^:].*$`)
-	helperForm = regexp.MustCompile(`^[A-Za-z0-9+.-]+::`)
-	shaForm    = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
-	filterForm = regexp.MustCompile(`^(blob:none|blob:limit=[0-9]+[kmg]?|tree:[0-9]+)$`)
+	scpForm    = lazily(`^(?:[A-Za-z0-9._~-]+@)?[A-Za-z0-9._\[\]:-]+?:[^:].*$`)
+	helperForm = lazily(`^[A-Za-z0-9+.-]+::`)
+	shaForm    = lazily(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+	filterForm = lazily(`^(blob:none|blob:limit=[0-9]+[kmg]?|tree:[0-9]+)$`)
 )
 
 // checkURL accepts what this Store may fetch from or push to: https, ssh in both forms, and file URLs and absolute
 // paths where the owner allows them. Credentials inside a URL are refused, because git would write them down.
 func (s *Store) checkURL(raw string) error {
 	if raw == "" || strings.HasPrefix(raw, "-") || strings.ContainsFunc(raw, func(r rune) bool { return r < ' ' || r == 0x7f }) ||
-		helperForm.MatchString(raw) {
+		helperForm().MatchString(raw) {
 		return fault(fleet.BadRequest, nil, "%q is no repository address; give an https or ssh URL", raw)
 	}
 	if filepath.IsAbs(raw) {
@@ -44,7 +43,7 @@ func (s *Store) checkURL(raw string) error {
 		}
 		return s.checkProtocol(u.Scheme, raw)
 	}
-	if !scpForm.MatchString(raw) {
+	if !scpForm().MatchString(raw) {
 		return fault(fleet.BadRequest, nil, "%q is neither a URL nor an absolute path; give an https or ssh URL", raw)
 	}
 	return s.checkProtocol("ssh", raw)
@@ -133,7 +132,7 @@ func (g git) checkRef(ctx context.Context, dir, what, ref string) error {
 	return fault(fleet.BadRequest, nil, "%s %q is not a valid git ref name; see git-check-ref-format", what, ref)
 }
 
-func isSHA(s string) bool { return shaForm.MatchString(s) }
+func isSHA(s string) bool { return shaForm().MatchString(s) }
 
 // checkCommit refuses a commit that is not given in full.
 func checkCommit(what, sha string) error {

@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -116,12 +115,12 @@ func (g git) commits(ctx context.Context, dir string, span []string) ([]Commit, 
 	return commits, nil
 }
 
-var statForm = regexp.MustCompile(`(\d+) (file|insertion|deletion)`)
+var statForm = lazily(`(\d+) (file|insertion|deletion)`)
 
 func (g git) stat(ctx context.Context, dir, from, to string) (Stat, error) {
 	out, err := g.line(ctx, dir, diffArgs("--shortstat", from, to)...)
 	var st Stat
-	for _, m := range statForm.FindAllStringSubmatch(out, -1) {
+	for _, m := range statForm().FindAllStringSubmatch(out, -1) {
 		n, convErr := strconv.Atoi(m[1])
 		err = errors.Join(err, convErr)
 		switch m[2] {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -12,7 +11,7 @@ import (
 	"tugline.dev/tugline/shared/fleet"
 )
 
-var shortSHA = regexp.MustCompile(`^[0-9a-f]{7,64}$`)
+var shortSHA = lazily(`^[0-9a-f]{7,64}$`)
 
 // obtain makes sure that the base is in the cache and gives it, with the head of the bundle if there was one. The remote
 // is asked only when something is missing or a name has to be looked up. The caller holds the lock.
@@ -134,7 +133,7 @@ func (s *Store) resolve(ctx context.Context, c *cache, req Request) (string, err
 		names = []string{extraRef(req.Job, ref)}
 	default:
 		names = []string{"refs/remotes/origin/" + ref, "refs/tags/" + ref}
-		if shortSHA.MatchString(ref) {
+		if shortSHA().MatchString(ref) {
 			names = append(names, ref)
 		}
 	}
@@ -201,7 +200,7 @@ func (s *Store) takeBundle(ctx context.Context, c *cache, req Request) (string, 
 		return err
 	})
 	var failed *gitError
-	if errors.As(err, &failed) && failed.exit > 0 && !diskText.MatchString(failed.stderr) && c.git.isSound(ctx, c.path) == nil && !c.damaged(ctx, err) {
+	if errors.As(err, &failed) && failed.exit > 0 && !diskText().MatchString(failed.stderr) && c.git.isSound(ctx, c.path) == nil && !c.damaged(ctx, err) {
 		return "", fault(fleet.BadRequest, err, "the submitted bundle is damaged (%s); submit the job again", lastLine(failed.stderr))
 	}
 	if err != nil {
