@@ -94,6 +94,11 @@ func (h *Hub) serves() error {
 	if !h.leading.Load() {
 		return fmt.Errorf("this node does not lead: %w", fleet.Unavailable)
 	}
+	select {
+	case <-h.ready:
+	default:
+		return fmt.Errorf("the cluster is being founded: %w", fleet.Unavailable)
+	}
 	return h.entries.clock()
 }
 
