@@ -71,19 +71,18 @@ func (a *app) handOver(ctx context.Context, c *client, f *jobFlags) (*fleet.Repo
 	defer os.RemoveAll(dir)
 	req := worktree.BundleRequest{Ref: f.ref, IncludeDirty: f.dirty, Haves: haves, Out: filepath.Join(dir, "handover.bundle")}
 	b, err := worktree.Bundle(ctx, l.Top, req)
-	if err == nil && b.Path == "" {
-		// The runner has it all, and a job without a URL has to name a bundle: most likely
-		// the hub still holds the one that brought it there, and nothing is sent again.
-		req.Haves = nil
-		b, err = worktree.Bundle(ctx, l.Top, req)
-	}
 	if err != nil {
 		return nil, err
 	}
 	for _, n := range b.Notes {
 		a.say("note: %s", n)
 	}
-	repo.BaseCommit, repo.Bundle = b.Head, fleet.Digest(b.SHA256)
+	repo.BaseCommit = b.Head
+	if b.Path == "" {
+		a.say("the runner has this commit already")
+		return repo, nil
+	}
+	repo.Bundle = fleet.Digest(b.SHA256)
 	return repo, a.upload(ctx, c, b.Path, repo.Bundle, b.Size, "the repository")
 }
 

@@ -75,7 +75,7 @@ func specOf(in api.Submit, defaultHarness string, eligible func() []string) (fle
 	if s.Commit != "auto" && s.Commit != "never" {
 		return s, wrong(fleet.BadRequest, "commit %q is neither auto nor never", s.Commit)
 	}
-	if err := checkRepo(s.Repo, s.Push); err != nil {
+	if err := checkRepo(s.Repo, s.Push, s.On); err != nil {
 		return s, err
 	}
 	if err := checkWords(s); err != nil {
@@ -130,7 +130,7 @@ func checkArgv(argv []string) error {
 
 // checkRepo looks at what git would later be given: no options in disguise, no
 // credentials, no ref that git would refuse.
-func checkRepo(r *fleet.Repo, push string) error {
+func checkRepo(r *fleet.Repo, push, on string) error {
 	if r == nil {
 		if push != "" {
 			return wrong(fleet.BadRequest, "push needs a repository; give --repo")
@@ -138,11 +138,11 @@ func checkRepo(r *fleet.Repo, push string) error {
 		return nil
 	}
 	switch {
-	case r.URL == "" && r.Bundle == "":
-		return wrong(fleet.BadRequest, "the repository has neither a URL nor a bundle")
+	case r.URL == "" && r.Bundle == "" && (r.CacheKey == "" || r.BaseCommit == "" || on == ""):
+		return wrong(fleet.BadRequest, "the repository has neither a URL nor a bundle; without both, only a commit (base_commit, cache_key) that a runner named with on has already will do")
 	case r.Bundle != "" && !r.Bundle.Valid():
 		return wrong(fleet.BadRequest, "the bundle %q is not a SHA-256 in lower-case hex", r.Bundle)
-	case r.Bundle != "" && r.URL == "" && !commitID(r.CacheKey):
+	case r.URL == "" && !commitID(r.CacheKey):
 		return wrong(fleet.BadRequest, "a repository without a URL needs its root commit as cache_key")
 	case r.BaseCommit != "" && !commitID(r.BaseCommit):
 		return wrong(fleet.BadRequest, "base_commit %q is not a commit id", r.BaseCommit)

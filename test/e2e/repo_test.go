@@ -124,3 +124,21 @@ func TestABadRepositoryIsToldClearly(t *testing.T) {
 		t.Errorf("a path that is not there: exit %d, %s", code, errs)
 	}
 }
+
+func TestOnlyWhatTheRunnerLacksIsSent(t *testing.T) {
+	m := mesh.Up(t)
+	repo := m.Repository("repo")
+	for i, want := range []string{"sending the repository", "the runner has this commit already"} {
+		out, errs, code := m.Try("exec", "--on", "r1", "--repo", repo, "--", "cat", "greet.sh")
+		if code != 0 || out != "echo hello\n" || !strings.Contains(errs, want) {
+			t.Errorf("hand-over %d: exit %d, %q, want %q in:\n%s", i, code, out, want, errs)
+		}
+	}
+	m.Write(filepath.Join(repo, "more.txt"), "more\n")
+	m.Git(repo, "add", "-A")
+	m.Git(repo, "commit", "-q", "-m", "more")
+	out, errs, code := m.Try("exec", "--on", "r1", "--repo", repo, "--", "cat", "more.txt")
+	if code != 0 || out != "more\n" {
+		t.Errorf("a later commit: exit %d, %q\n%s", code, out, errs)
+	}
+}
