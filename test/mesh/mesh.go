@@ -325,7 +325,8 @@ func (m *Mesh) Marked() []string {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, d := range dirs {
 		env, err := os.ReadFile(d + "/environ")
-		if err != nil || !bytes.Contains(env, []byte("E2E_MESH="+m.Dir)) {
+		// Jobs do not get the mark, but the home.
+		if err != nil || !bytes.Contains(env, []byte("E2E_MESH="+m.Dir)) && !bytes.Contains(env, []byte("HOME="+m.Dir+"/")) {
 			continue
 		}
 		cmd, _ := os.ReadFile(d + "/cmdline")
