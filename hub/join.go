@@ -44,7 +44,7 @@ func (h *Hub) newWeb() *web.Server {
 	return web.New(web.Config{
 		Log: h.entries, Feed: changes{h.feed}, Spool: h.spool, Blobs: h.blobs,
 		Derive: h.secrets.derive, Proxies: h.cfg.TrustedProxies, ProxiesOnly: h.cfg.inTheClear(),
-		Presence: h.sessions.Presence, Status: h.status, Ready: h.serves, Ticket: h.ticket,
+		Presence: h.sessions.Presence, Status: h.status, Ready: h.serves, Settled: h.isSettled, Ticket: h.ticket,
 		Runners: runners, Version: h.cfg.Version, Logger: h.log,
 	})
 }
@@ -86,6 +86,16 @@ func (h *Hub) status() api.Status {
 	}
 }
 
+// isSettled says whether the state holds all that was committed before this start.
+func (h *Hub) isSettled() bool {
+	select {
+	case <-h.ready:
+		return true
+	default:
+		return false
+	}
+}
+
 // serves says whether the node can take a write.
 func (h *Hub) serves() error {
 	if err := h.node.Err(); err != nil {
@@ -94,9 +104,7 @@ func (h *Hub) serves() error {
 	if !h.leading.Load() {
 		return fmt.Errorf("this node does not lead: %w", fleet.Unavailable)
 	}
-	select {
-	case <-h.ready:
-	default:
+	if !h.isSettled() {
 		return fmt.Errorf("the cluster is being founded: %w", fleet.Unavailable)
 	}
 	return h.entries.clock()

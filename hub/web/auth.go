@@ -36,6 +36,11 @@ func needed(op *huma.Operation) fleet.Role {
 
 // token finds the token of an Authorization header, by the hash of its secret.
 func (s *Server) token(header string, need fleet.Role) (*fleet.Token, error) {
+	// Until the log is applied whole, every look-up would lie: a good token would be
+	// unknown, a job that was accepted would not exist.
+	if s.cfg.Settled != nil && !s.cfg.Settled() {
+		return nil, wrong(fleet.Unavailable, "the hub has just started and is still reading its log; try again in a moment")
+	}
 	secret, ok := strings.CutPrefix(header, "Bearer ")
 	if !ok || secret == "" {
 		return nil, wrong(fleet.Unauthorised, "this needs an operator token: send it as `Authorization: Bearer TOKEN`, or give the command line --token or TUGLINE_TOKEN")

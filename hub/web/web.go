@@ -58,6 +58,9 @@ type Config struct {
 	Presence func() []fleet.Presence
 	Status   func() api.Status // what the node knows beyond the state
 	Ready    func() error      // nil when the node can serve writes
+	// Settled says that the state holds everything that was committed before the
+	// node started; until then nothing is answered from it. nil: always.
+	Settled func() bool
 	// Ticket writes a join ticket around a secret; the command is what to paste.
 	Ticket func(secret string, expires time.Time) (ticket, command string)
 	// Derive gives 32 bytes that only this cluster can derive from the text, the
