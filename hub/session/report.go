@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"encoding/json"
@@ -209,22 +210,39 @@ func (x *session) seal(ctx context.Context, a *fleet.Attempt, it *wire.ReportIte
 	if a.State == fleet.AttemptAssigned || a.State == fleet.AttemptRunning {
 		return fmt.Errorf("attempt %s of job %s is %s; a log is sealed after its end is recorded: %w", it.Fence, it.Job, a.State, fleet.Conflict)
 	}
-	for _, st := range []struct {
-		name   wire.Stream
-		length int64
-	}{{wire.StreamOutput, it.Sealed.Output}, {wire.StreamEvents, it.Sealed.Events}} {
-		err := x.srv.cfg.Spool.Seal(ctx, streamKey(it.Job, it.Fence, st.name), st.length, "")
-		var gap *spool.GapError
-		if errors.As(err, &gap) {
-			if b, encErr := wire.Encode(wire.OutputAck{Job: it.Job, Fence: it.Fence, Stream: st.name, Durable: gap.Want, Code: fleet.SpoolGap, Detail: err.Error(), Retry: true}); encErr == nil {
-				x.out.send(wire.TypeOutputAck, b)
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("seal %s of job %s: %w", st.name, it.Job, err)
-		}
+	var events error
+	var wg sync.WaitGroup
+	if it.Sealed.Events > 0 && it.Sealed.Output > 0 { // side by side, so that they share the disk's commit
+		wg.Go(func() { events = x.sealStream(ctx, it, wire.StreamEvents, it.Sealed.Events) })
+	} else {
+		events = x.sealStream(ctx, it, wire.StreamEvents, it.Sealed.Events)
+	}
+	output := x.sealStream(ctx, it, wire.StreamOutput, it.Sealed.Output)
+	wg.Wait()
+	if err := cmp.Or(output, events); err != nil {
+		return err
 	}
 	return x.srv.propose(ctx, &state.SealLog{Job: it.Job, Fence: it.Fence, Output: it.Sealed.Output, Events: it.Sealed.Events})
+}
+
+// sealStream closes one stream. Of an empty one the record of the job says enough.
+func (x *session) sealStream(ctx context.Context, it *wire.ReportItem, name wire.Stream, length int64) (err error) {
+	key := streamKey(it.Job, it.Fence, name)
+	if length == 0 {
+		err = x.srv.cfg.Spool.SealEmpty(key)
+	} else {
+		err = x.srv.cfg.Spool.Seal(ctx, key, length, "")
+	}
+	var gap *spool.GapError
+	if errors.As(err, &gap) {
+		if b, encErr := wire.Encode(wire.OutputAck{Job: it.Job, Fence: it.Fence, Stream: name, Durable: gap.Want, Code: fleet.SpoolGap, Detail: err.Error(), Retry: true}); encErr == nil {
+			x.out.send(wire.TypeOutputAck, b)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("seal %s of job %s: %w", name, it.Job, err)
+	}
+	return nil
 }
 
 // permit asks the log for leave to push and gives the body of the answer.

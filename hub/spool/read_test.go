@@ -215,3 +215,50 @@ func (f *slowSync) Sync() error {
 	<-f.goOn
 	return f.file.Sync()
 }
+
+// TestSealedEmpty: a follower of a stream that was never written hears of its end,
+// the stream takes no more bytes, and nothing of it is on disk.
+func TestSealedEmpty(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, Config{Dir: dir})
+	k := key(0, Output)
+	r, err := s.Reader(t.Context(), k, 0, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := make(chan error, 1)
+	go func() {
+		_, err := r.Read(make([]byte, 1))
+		end <- err
+	}()
+	for range 2 {
+		if err := s.SealEmpty(k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-end; err != io.EOF {
+		t.Errorf("the follower got %v, want the end", err)
+	}
+	if size, sealed := s.Size(k); size != 0 || !sealed {
+		t.Errorf("Size: %d, %t, want 0, true", size, sealed)
+	}
+	if _, err := s.Append(t.Context(), k, 0, []byte("x")); !errors.Is(err, fleet.LogSealed) {
+		t.Errorf("Append: %v, want %v", err, fleet.LogSealed)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("on disk: %v, %v", left, err)
+	}
+	if err := s.Seal(t.Context(), k, 0, ""); err != nil {
+		t.Errorf("sealed for good: %v", err)
+	}
+	s.Close()
+	s = open(t, Config{Dir: dir})
+	if _, sealed := s.Size(k); !sealed {
+		t.Error("a seal for good is gone after reopening")
+	}
+	full := key(1, Output)
+	mustAppend(t, s, full, 0, "x")
+	if err := s.SealEmpty(full); !errors.Is(err, fleet.SpoolMismatch) {
+		t.Errorf("SealEmpty of a stream with a byte: %v, want %v", err, fleet.SpoolMismatch)
+	}
+}

@@ -97,7 +97,7 @@ func (s *Store) sealStream(ctx context.Context, st *stream, length int64, digest
 		return st.gap(length)
 	case length < st.end:
 		return fmt.Errorf("length %d, but %d bytes are stored: %w", length, st.end, fleet.SpoolMismatch)
-	case st.seal != nil && (digest == "" || digest == st.seal.digest):
+	case st.seal != nil && st.exists && (digest == "" || digest == st.seal.digest):
 		return nil
 	case st.seal != nil && st.seal.digest != "": // else the digest is checked and added
 		return fmt.Errorf("sealed with digest %s, not %s: %w", st.seal.digest, digest, fleet.SpoolMismatch)
@@ -124,6 +124,42 @@ func (s *Store) sealStream(ctx context.Context, st *stream, length int64, digest
 		}
 	}
 	return s.mark(st, &seal{length: length, digest: digest})
+}
+
+// SealEmpty says that nothing was ever added to the stream and nothing will be. It
+// writes nothing: readers see the seal, and the stream takes no bytes, for as long as
+// the store is open; whoever calls it keeps a record of its own that tells so later.
+// Errors: fleet.SpoolMismatch if there are bytes, BadRequest, Unavailable.
+func (s *Store) SealEmpty(k Key) error {
+	if err := k.check(); err != nil {
+		return err
+	}
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	for {
+		if err := sealEmpty(s.obtain(k)); !errors.Is(err, errGone) {
+			return err
+		}
+	}
+}
+
+func sealEmpty(st *stream) error {
+	st.write.Lock()
+	defer st.write.Unlock()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	switch {
+	case st.gone:
+		return errGone
+	case st.end > 0:
+		return fmt.Errorf("seal %s: length 0, but %d bytes are stored: %w", st.key, st.end, fleet.SpoolMismatch)
+	case st.seal == nil:
+		st.seal = &seal{at: time.Now()}
+		st.wake()
+	}
+	return nil
 }
 
 // mark writes the marker and makes the stream sealed; sync and write are held.
