@@ -33,6 +33,10 @@ type Config struct {
 	// the log's: the hub was off for more than a week.
 	AcceptClock bool
 
+	// MinFree is what is kept free on the disk for the log: below it no new work,
+	// output or artifact is taken. Default 64 MiB.
+	MinFree int64
+
 	Retention Retention
 	Logger    *slog.Logger // default: discard
 }
@@ -52,6 +56,7 @@ func (c *Config) complete() error {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	orDefault(&c.MinFree, 64<<20)
 	orDefault(&c.Retention.Jobs, 90*day)
 	orDefault(&c.Retention.MaxJobs, 200_000)
 	orDefault(&c.Retention.Output, 30*day)

@@ -48,6 +48,7 @@ type Hub struct {
 	feed     *consensus.Feed
 	node     *consensus.Node
 	entries  *log
+	disk     *reserve
 	spool    *spool.Store
 	blobs    *blob.Store
 	sessions *session.Server
@@ -98,10 +99,11 @@ func (h *Hub) open() (err error) {
 	if h.secrets, err = loadSecrets(cfg.Dir, h.id.Cluster, fresh); err != nil {
 		return err
 	}
-	if h.spool, err = spool.Open(spool.Config{Dir: filepath.Join(cfg.Dir, "spool"), Logger: h.log}); err != nil {
+	h.disk = &reserve{dir: cfg.Dir, keep: cfg.MinFree, stat: statFree}
+	if h.spool, err = spool.Open(spool.Config{Dir: filepath.Join(cfg.Dir, "spool"), Logger: h.log, Room: h.disk.room}); err != nil {
 		return err
 	}
-	if h.blobs, err = blob.Open(blob.Config{Dir: filepath.Join(cfg.Dir, "blobs"), Logger: h.log}); err != nil {
+	if h.blobs, err = blob.Open(blob.Config{Dir: filepath.Join(cfg.Dir, "blobs"), Logger: h.log, Room: h.disk.room}); err != nil {
 		return err
 	}
 	m := newMachine()
@@ -112,7 +114,7 @@ func (h *Hub) open() (err error) {
 	if err != nil {
 		return err
 	}
-	h.entries = &log{node: h.node, state: m.state, wall: h.wall, told: cfg.AcceptClock}
+	h.entries = &log{node: h.node, state: m.state, wall: h.wall, told: cfg.AcceptClock, room: h.disk.room}
 	if err := h.listen(); err != nil {
 		return err
 	}

@@ -107,6 +107,9 @@ func (h *Hub) serves() error {
 	if !h.isSettled() {
 		return fmt.Errorf("the cluster is being founded: %w", fleet.Unavailable)
 	}
+	if err := h.disk.room(); err != nil {
+		return err
+	}
 	return h.entries.clock()
 }
 

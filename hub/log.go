@@ -69,6 +69,7 @@ type log struct {
 	state *state.Machine
 	wall  func() time.Time // the only clock that entries are stamped with
 	told  bool             // that it is right, however far it is off
+	room  func() error     // refuses while the disk is nearly full
 }
 
 // clock says why the node's clock cannot be believed, or nil.
@@ -90,6 +91,13 @@ func (l *log) Propose(ctx context.Context, cmd state.Command) (state.Result, err
 func (l *log) ProposeAs(ctx context.Context, h state.Head, cmd state.Command) (state.Result, error) {
 	if err := l.clock(); err != nil {
 		return state.Result{}, err
+	}
+	switch cmd.(type) {
+	case *state.SubmitJob, *state.FollowUp, *state.RetryJob:
+		// What is under way may end; nothing new may begin.
+		if err := l.room(); err != nil {
+			return state.Result{}, err
+		}
 	}
 	wall, at := l.wall(), l.View().Meta().Time
 	h.At = stamp(wall, at, step(wall, at, l.told))

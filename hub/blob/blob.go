@@ -40,9 +40,15 @@ type Config struct {
 	Dir     string       // required; made with mode 0700 if missing
 	Logger  *slog.Logger // default: discard
 	MaxSize int64        // bytes a blob; default DefaultMaxSize
+	// Room says whether there is room for more bytes than are there; an error (a
+	// fleet.DiskFull) is what a writer is told. Default: always.
+	Room func() error
 }
 
 func (c *Config) validate() error {
+	if c.Room == nil {
+		c.Room = func() error { return nil }
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -71,6 +77,7 @@ type Store struct {
 	partial  string // uploads that are not whole
 	max      int64
 	log      *slog.Logger
+	room     func() error
 	openFile func(path string, flag int) (file, error)
 
 	shards [256]shard
@@ -110,6 +117,7 @@ func Open(c Config) (*Store, error) {
 		partial:  filepath.Join(c.Dir, "partial"),
 		max:      c.MaxSize,
 		log:      c.Logger,
+		room:     c.Room,
 		openFile: openOS,
 		uploads:  map[uploadKey]*partial{},
 	}

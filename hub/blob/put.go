@@ -24,6 +24,9 @@ const wholePrefix = "put-"
 func (s *Store) Put(ctx context.Context, d fleet.Digest, size int64, r io.Reader) error {
 	done, err := s.stored(ctx, d, size)
 	if err == nil && !done {
+		err = s.room()
+	}
+	if err == nil && !done {
 		err = s.put(ctx, d, size, r)
 	}
 	if err != nil {

@@ -88,6 +88,9 @@ func (u *Upload) WriteAt(ctx context.Context, part []byte, offset int64) (durabl
 			u.key.digest, len(part), MaxPart, fleet.TooLarge)
 	}
 	done, err := u.with(ctx, func(p *partial, path string) error {
+		if err := u.store.room(); err != nil {
+			return err
+		}
 		err := u.write(p, path, part, offset)
 		durable = p.end
 		return err

@@ -57,6 +57,10 @@ func (s *Store) Append(ctx context.Context, k Key, offset int64, data []byte) (d
 		}
 		return 0, nil
 	}
+	if err := s.room(); err != nil {
+		durable, _ := s.Size(k)
+		return durable, fmt.Errorf("append to %s: %w", k, err)
+	}
 	for {
 		st := s.obtain(k)
 		durable, err = s.appendTo(ctx, st, offset, data)

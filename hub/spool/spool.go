@@ -54,9 +54,15 @@ type Config struct {
 	Logger    *slog.Logger // default: discard
 	MaxStream int64        // bytes a stream; default DefaultMaxStream
 	OpenFiles int          // stream files kept open; default 256
+	// Room says whether there is room for more bytes than are there; an error (a
+	// fleet.DiskFull) is what a writer is told. Default: always.
+	Room func() error
 }
 
 func (c *Config) validate() error {
+	if c.Room == nil {
+		c.Room = func() error { return nil }
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -82,6 +88,7 @@ type Store struct {
 	dir   string
 	max   int64
 	log   *slog.Logger
+	room  func() error
 	files *files
 	syncs chan struct{} // one token for each sync in flight
 
@@ -110,6 +117,7 @@ func Open(c Config) (*Store, error) {
 		dir:   filepath.Clean(c.Dir),
 		max:   c.MaxStream,
 		log:   c.Logger,
+		room:  c.Room,
 		files: newFiles(c.OpenFiles),
 		syncs: make(chan struct{}, maxSyncs),
 		done:  make(chan struct{}),
