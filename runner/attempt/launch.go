@@ -59,15 +59,16 @@ func (a *Attempt) processLaunch(ready readiness) (process.Launch, error) {
 		return process.Launch{}, fmt.Errorf("make a marker: %w", err)
 	}
 	t := a.asg.Spec.Timeouts
-	first := time.Duration(0)
+	// A command may be silent for as long as it likes, unless a bound was asked for.
+	idle, first := time.Duration(0), time.Duration(0)
 	if a.asg.Spec.Kind == fleet.KindAgent {
-		first = bound(t.First, fleet.DefaultFirst)
+		idle, first = fleet.DefaultIdle, fleet.DefaultFirst
 	}
 	l := process.Launch{
 		Argv: ready.launch.Argv, Dir: ready.dir, Env: ready.env.vars,
 		Marker:    "tugline-" + a.asg.Fence.String() + "-" + hex.EncodeToString(unique[:]),
 		OutputCap: fleet.MaxOutput, MinFreeBytes: a.host.Policy().MinFree / 4,
-		Timeout: bound(t.Total, fleet.DefaultTimeout), Idle: bound(t.Idle, fleet.DefaultIdle), FirstResponse: first,
+		Timeout: bound(t.Total, fleet.DefaultTimeout), Idle: bound(t.Idle, idle), FirstResponse: bound(t.First, first),
 		StopSignal: ready.launch.StopSignal,
 	}
 	if err := a.saveHidden(ready.env.hidden); err != nil {
