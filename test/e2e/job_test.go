@@ -88,6 +88,14 @@ func TestTimeLimits(t *testing.T) {
 	if code != 1 || !strings.Contains(errs, "idle limit") {
 		t.Errorf("exit %d; want 1 and the idle limit named:\n%s", code, errs)
 	}
+	_, errs, code = m.Try("exec", "--first-response-timeout", "1s", "--", "sleep", "60")
+	if code != 1 || !strings.Contains(errs, "first-response limit") {
+		t.Errorf("exit %d; want 1 and the limit of the first response named:\n%s", code, errs)
+	}
+	out, errs, code := m.Try("exec", "--first-response-timeout", "1s", "--", "sh", "-c", "echo a; sleep 2; echo b")
+	if code != 0 || out != "a\nb\n" {
+		t.Errorf("a command that answered in time: exit %d, %q\n%s", code, out, errs)
+	}
 }
 
 func TestHubAwayIsExit4(t *testing.T) {
