@@ -95,7 +95,7 @@ func capable(j *fleet.Job, r *fleet.Runner) (Reason, bool) {
 	}
 	for _, name := range s.Secrets {
 		if !slices.Contains(f.Secrets, name) {
-			return no(fleet.SecretMissing, "has no secret %s", name)
+			return no(fleet.SecretMissing, "has no secret %s; its owner puts one into secrets.yaml in the runner's data directory", name)
 		}
 	}
 	return Reason{}, true

@@ -27,7 +27,9 @@ func (s *Server) eventRoutes() {
 		if last == "" {
 			last = in.After
 		}
-		return s.streaming(func(st *stream, ctx context.Context) { s.multiplex(st, ctx, last) })
+		// Who sees that the stream is open must miss nothing from then on.
+		m := s.cfg.Log.View().Meta()
+		return s.streaming(func(st *stream, ctx context.Context) { s.multiplex(st, ctx, m, last) })
 	}))
 	one := op(http.MethodGet, "/v1/jobs/{id}/events", "stream-job", "A job's changes, output and agent events, as server-sent events", fleet.RoleViewer)
 	one.Description = "Resumes with Last-Event-ID at the exact byte. " + one.Description
@@ -81,17 +83,18 @@ func parseCursor(s string) (cursor, bool) {
 	return cursor{epoch, index}, ok && err1 == nil && err2 == nil
 }
 
-// multiplex streams every change after a place, or after now.
-func (s *Server) multiplex(st *stream, ctx context.Context, last string) {
-	m := s.cfg.Log.View().Meta()
+// multiplex streams every change after a place, or after the one that m names.
+func (s *Server) multiplex(st *stream, ctx context.Context, m state.Meta, last string) {
 	at := cursor{m.Epoch, m.Index}
 	if last != "" {
 		c, ok := parseCursor(last)
 		switch {
 		case !ok:
 			st.send(at.String(), api.Event{Type: "reset", Detail: "the event id given is not EPOCH-INDEX"})
-		case c.epoch != m.Epoch || c.index > m.Index:
+		case c.epoch != m.Epoch:
 			st.send(at.String(), api.Event{Type: "reset", Detail: "the event id given is of another epoch"})
+		case c.index > m.Index:
+			st.send(at.String(), api.Event{Type: "reset", Detail: "the event id given is of a change that this hub has not seen"})
 		default:
 			at.index = c.index
 		}

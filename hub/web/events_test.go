@@ -123,7 +123,7 @@ func TestFeedSaysWhatItMissed(t *testing.T) {
 	w := newWorld(t)
 	w.submitted("one")
 	w.drop()
-	for last, why := range map[string]string{"1-1": "no longer held", "2-1": "another epoch", "1-999": "another epoch", "soon": "EPOCH-INDEX"} {
+	for last, why := range map[string]string{"1-1": "no longer held", "2-1": "another epoch", "1-999": "has not seen", "soon": "EPOCH-INDEX"} {
 		r := w.events("/v1/events", last)
 		e := r.want("reset")
 		if !strings.Contains(e.Detail, why) || e.id != fmt.Sprintf("1-%d", w.View().Meta().Index) {

@@ -94,7 +94,7 @@ func findRunner(v state.View, id string) (*fleet.Runner, error) {
 	if r, ok := v.FindRunner(id); ok {
 		return r, nil
 	}
-	return nil, wrong(fleet.NotFound, "there is no runner %q; `tugline runner list` shows the runners", id)
+	return nil, wrong(fleet.NotFound, "there is no runner %s; `tugline runner list` shows the runners", quote(id))
 }
 
 func showRunner(v state.View, r *fleet.Runner, p fleet.Presence) api.Runner {
@@ -176,8 +176,11 @@ func (s *Server) createTicket(ctx context.Context, in *struct {
 	if b.Uses == 0 {
 		b.Uses = 1
 	}
-	if b.Uses < 1 || b.Uses > 1000 || b.For != "" && b.Uses != 1 {
-		return nil, wrong(fleet.BadRequest, "uses %d: 1 to 1000, and 1 for a ticket that re-enrols a runner", b.Uses)
+	if b.Uses < 1 || b.Uses > 1000 {
+		return nil, wrong(fleet.BadRequest, "uses %d is not from 1 to 1000", b.Uses)
+	}
+	if b.For != "" && b.Uses != 1 {
+		return nil, wrong(fleet.BadRequest, "uses %d: a ticket for a runner that enrols anew is used once", b.Uses)
 	}
 	if err := checkLabels(b.Labels); err != nil {
 		return nil, err
@@ -215,7 +218,7 @@ func checkLabels(m map[string]string) error {
 	}
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		if !word().MatchString(k) || len(m[k]) > 200 || strings.ContainsAny(m[k], "\x00\n\r") {
-			return wrong(fleet.BadRequest, "the label %q is not of the form k=v", k)
+			return wrong(fleet.BadRequest, "the label %s is not of the form k=v, or its value is over 200 bytes", quote(k))
 		}
 	}
 	return nil

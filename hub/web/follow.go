@@ -50,16 +50,20 @@ func (f *follow) resume(last string) error {
 	var n [6]uint64
 	parts := strings.Split(last, "-")
 	if len(parts) != len(n) {
-		return wrong(fleet.BadRequest, "Last-Event-ID %q is not one that this stream gave", last)
+		return wrong(fleet.BadRequest, "Last-Event-ID %s is not one that this stream gave", quote(last))
 	}
 	for i, p := range parts {
 		var err error
 		if n[i], err = strconv.ParseUint(p, 10, 63); err != nil {
-			return wrong(fleet.BadRequest, "Last-Event-ID %q is not one that this stream gave", last)
+			return wrong(fleet.BadRequest, "Last-Event-ID %s is not one that this stream gave", quote(last))
 		}
 	}
-	if n[0] != f.server.cfg.Log.View().Meta().Epoch {
+	switch m := f.server.cfg.Log.View().Meta(); {
+	case n[0] != m.Epoch:
 		f.reset = "the event id given is of another epoch"
+		return nil
+	case n[1] > m.Index:
+		f.reset = "the event id given is of a change that this hub has not seen"
 		return nil
 	}
 	f.index, f.turn, f.fence, f.output, f.events = n[1], int(n[2]), n[3], int64(n[4]), int64(n[5])

@@ -103,6 +103,9 @@ func (s *Server) jobRoutes() {
 		if err := checkPrompt(b.Prompt); err != nil {
 			return nil, err
 		}
+		if b.Model != "" && !word().MatchString(b.Model) {
+			return nil, wrong(fleet.BadRequest, "model %s may have letters, digits and . _ / : @ + - only, at most 200", quote(b.Model))
+		}
 		d, err := s.keep(ctx, []byte(b.Prompt))
 		if err != nil {
 			return nil, err
@@ -150,6 +153,9 @@ func act[B any](s *Server, verb, summary string, make func(context.Context, *fle
 		if err != nil {
 			return nil, fmt.Errorf("%s job %s: %w", verb, j.ID, err)
 		}
+		if res.Code == fleet.QueueFull {
+			res.Code = fleet.Conflict // of the job's own queue, which waiting alone does not empty
+		}
 		if err := refused(res); err != nil {
 			return nil, err
 		}
@@ -168,19 +174,19 @@ func find(v state.View, id string) (*fleet.Job, error) {
 		return j, nil
 	}
 	if len(id) < 4 {
-		return nil, wrong(fleet.NotFound, "there is no job %q; `tugline job list` shows the jobs", id)
+		return nil, wrong(fleet.NotFound, "there is no job %s; `tugline job list` shows the jobs", quote(id))
 	}
 	switch js := v.JobsByPrefix(id, 2); len(js) {
 	case 0:
-		return nil, wrong(fleet.NotFound, "there is no job %q; `tugline job list` shows the jobs", id)
+		return nil, wrong(fleet.NotFound, "there is no job %s; `tugline job list` shows the jobs", quote(id))
 	case 1:
 		return js[0], nil
 	}
-	return nil, wrong(fleet.NotFound, "several jobs start with %q; give more of the id", id)
+	return nil, wrong(fleet.NotFound, "several jobs start with %s; give more of the id", quote(id))
 }
 
 func (s *Server) submit(ctx context.Context, key string, in api.Submit) (*jobOut, error) {
-	spec, err := specOf(in, s.cfg.Log.View().Meta().Settings["default_harness"], s.eligible)
+	spec, err := specOf(in, s.cfg.Log.View().Meta().Settings["default_harness"], s.eligible, s.knownHarness)
 	if err != nil {
 		return nil, err
 	}
@@ -228,9 +234,14 @@ type listIn struct {
 	Before string `query:"before" doc:"the next of the page before"`
 }
 
+var aJob = lazily(`^[0-9a-hjkmnp-tv-z]{26}$`)
+
 func (s *Server) list(_ context.Context, in *listIn) (*struct{ Body api.Jobs }, error) {
 	if in.State != "" && !known(fleet.State(in.State)) {
-		return nil, wrong(fleet.BadRequest, "there is no state %q; the states are %s", in.State, stateList())
+		return nil, wrong(fleet.BadRequest, "there is no state %s; the states are %s", quote(in.State), stateList())
+	}
+	if in.Before != "" && !aJob().MatchString(in.Before) {
+		return nil, wrong(fleet.BadRequest, "before %s is not a job's id of 26 characters; give the one that the page before named", quote(in.Before))
 	}
 	v := s.cfg.Log.View()
 	out := api.Jobs{Jobs: []api.Job{}}

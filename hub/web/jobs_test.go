@@ -256,6 +256,31 @@ func TestRunnerActions(t *testing.T) {
 	w.refuses(request{method: "GET", path: "/v1/runners/lead", role: fleet.RoleViewer}, 404, fleet.NotFound)
 }
 
+// TestCancelling sees that people are told where a cancel stands while the runner
+// has not confirmed it.
+func TestCancelling(t *testing.T) {
+	var p fleet.Presence
+	w := newWorld(t, func(c *Config) { c.Presence = func() []fleet.Presence { return []fleet.Presence{p} } })
+	r := w.enrolled("lead")
+	id := w.submitted("sleep", "9")
+	w.running(id, r)
+	path := "/v1/jobs/" + string(id)
+	for _, c := range []struct {
+		p    fleet.Presence
+		want string
+	}{
+		{fleet.Presence{Runner: r, Connected: true, LastBeat: time.Now()}, "cancelling (on lead)"},
+		{fleet.Presence{Runner: r, LastBeat: time.Now().Add(-200 * time.Second)}, "cancelling (runner lead offline 3 m)"},
+		{fleet.Presence{Runner: "r-else"}, "cancelling (runner lead offline)"},
+	} {
+		p = c.p
+		j := get[api.Job](w, request{method: "POST", path: path + "/cancel", role: fleet.RoleOperator})
+		if j.Why != c.want || j.State != fleet.Running || j.CancelAt == nil {
+			t.Errorf("the job is %s, why %q; want %q", j.State, j.Why, c.want)
+		}
+	}
+}
+
 func TestSettings(t *testing.T) {
 	w := newWorld(t)
 	set := func(v string) {

@@ -57,7 +57,7 @@ func TestSubmitLimits(t *testing.T) {
 	}{
 		"prompt over 256 KiB":       {agent(func(s *api.Submit) { s.Prompt = strings.Repeat("x", fleet.MaxPrompt+1) }), 413, fleet.TooLarge, "262144"},
 		"empty prompt":              {agent(func(s *api.Submit) { s.Prompt = " \n" }), 400, fleet.BadRequest, "empty"},
-		"prompt with NUL":           {agent(func(s *api.Submit) { s.Prompt = "a\x00b" }), 400, fleet.BadRequest, "UTF-8"},
+		"prompt with NUL":           {agent(func(s *api.Submit) { s.Prompt = "a\x00b" }), 400, fleet.BadRequest, "NUL"},
 		"argv over 64 KiB":          {exec(func(s *api.Submit) { s.Argv = []string{"echo", strings.Repeat("x", fleet.MaxArgv)} }), 413, fleet.TooLarge, "65536"},
 		"no argv":                   {exec(func(s *api.Submit) { s.Argv = nil }), 400, fleet.BadRequest, "empty"},
 		"empty command":             {exec(func(s *api.Submit) { s.Argv = []string{""} }), 400, fleet.BadRequest, "empty"},
@@ -73,36 +73,46 @@ func TestSubmitLimits(t *testing.T) {
 		"33 secrets": {exec(func(s *api.Submit) {
 			s.Secrets = slices.Sorted(maps.Keys(many(33, func(i int) string { return fmt.Sprint("S", i) })))
 		}), 413, fleet.TooLarge, "32"},
-		"33 required labels":         {exec(func(s *api.Submit) { s.Require = many(33, func(i int) string { return fmt.Sprint("l", i) }) }), 413, fleet.TooLarge, "32"},
-		"unknown kind":               {exec(func(s *api.Submit) { s.Kind = "shell" }), 400, fleet.BadRequest, "kind"},
-		"unknown permissions":        {exec(func(s *api.Submit) { s.Permissions = "root" }), 400, fleet.BadRequest, "permissions"},
-		"unknown on_lost":            {exec(func(s *api.Submit) { s.OnLost = "again" }), 400, fleet.BadRequest, "on_lost"},
-		"unknown commit":             {exec(func(s *api.Submit) { s.Commit = "yes" }), 400, fleet.BadRequest, "commit"},
-		"no harness anywhere":        {agent(func(s *api.Submit) { s.Harness = "" }), 400, fleet.BadRequest, "no runner offers an agent"},
-		"a harness that is none":     {agent(func(s *api.Submit) { s.Harness = "../x y" }), 400, fleet.BadRequest, "harness"},
-		"a command's harness":        {agent(func(s *api.Submit) { s.Harness = "exec" }), 400, fleet.BadRequest, "tugline exec"},
-		"an agent's harness":         {exec(func(s *api.Submit) { s.Harness = "codex" }), 400, fleet.BadRequest, "tugline run"},
-		"a timeout that is none":     {exec(func(s *api.Submit) { s.Timeout = "soon" }), 400, fleet.BadRequest, "timeout"},
-		"a timeout too long":         {exec(func(s *api.Submit) { s.Timeout = "721h" }), 400, fleet.BadRequest, "720h"},
-		"a repository without a URL": {repo(fleet.Repo{}), 400, fleet.BadRequest, "neither"},
-		"a URL with a password":      {repo(fleet.Repo{URL: "https://a:b@h/x"}), 400, fleet.BadRequest, "credentials"},
-		"a URL with a token":         {repo(fleet.Repo{URL: "https://token@h/x"}), 400, fleet.BadRequest, "credentials"},
-		"a URL that is an option":    {repo(fleet.Repo{URL: "--upload-pack=x"}), 400, fleet.BadRequest, "URL"},
-		"a URL that runs a program":  {repo(fleet.Repo{URL: "ext::sh -c x"}), 400, fleet.BadRequest, "repository"},
-		"a ref that is an option":    {repo(fleet.Repo{URL: "https://h/x", Ref: "-x"}), 400, fleet.BadRequest, "git allows"},
-		"a ref that climbs":          {repo(fleet.Repo{URL: "https://h/x", Branch: "a/../b"}), 400, fleet.BadRequest, "git allows"},
-		"51 extra refs":              {repo(fleet.Repo{URL: "https://h/x", ExtraRefs: make([]string, 51)}), 413, fleet.TooLarge, "50"},
-		"a base that is no commit":   {repo(fleet.Repo{URL: "https://h/x", BaseCommit: "main"}), 400, fleet.BadRequest, "commit"},
-		"a bundle without a key":     {repo(fleet.Repo{Bundle: digestOf(nil)}), 400, fleet.BadRequest, "cache_key"},
-		"a bundle never uploaded":    {repo(fleet.Repo{Bundle: digestOf([]byte("x")), CacheKey: sha}), 404, fleet.BlobMissing, "uploaded"},
-		"a push without a repo":      {exec(func(s *api.Submit) { s.Push = "main" }), 400, fleet.BadRequest, "repository"},
-		"a body over 1 MiB":          {`{"kind":"exec","argv":["` + strings.Repeat("x", 1<<20) + `"]}`, 413, fleet.TooLarge, ""},
-		"malformed JSON":             {`{"kind":`, 400, fleet.BadRequest, "body"},
-		"JSON with a tail":           {`{"kind":"exec","argv":["true"]} {}`, 400, fleet.BadRequest, "body"},
-		"a JSON list":                {`[]`, 400, fleet.BadRequest, "body"},
-		"an unknown field":           {`{"kind":"exec","argv":["true"],"priority":1}`, 400, fleet.BadRequest, "priority"},
-		"a field of a wrong type":    {`{"kind":"exec","argv":"true"}`, 400, fleet.BadRequest, "argv"},
-		"no body":                    {nil, 400, fleet.BadRequest, "body"},
+		"33 required labels":          {exec(func(s *api.Submit) { s.Require = many(33, func(i int) string { return fmt.Sprint("l", i) }) }), 413, fleet.TooLarge, "32"},
+		"unknown kind":                {exec(func(s *api.Submit) { s.Kind = "shell" }), 400, fleet.BadRequest, "kind"},
+		"unknown permissions":         {exec(func(s *api.Submit) { s.Permissions = "root" }), 400, fleet.BadRequest, "permissions"},
+		"unknown on_lost":             {exec(func(s *api.Submit) { s.OnLost = "again" }), 400, fleet.BadRequest, "on_lost"},
+		"unknown commit":              {exec(func(s *api.Submit) { s.Commit = "yes" }), 400, fleet.BadRequest, "commit"},
+		"no harness anywhere":         {agent(func(s *api.Submit) { s.Harness = "" }), 400, fleet.BadRequest, "no runner offers an agent"},
+		"a harness that is none":      {agent(func(s *api.Submit) { s.Harness = "../x y" }), 400, fleet.BadRequest, "harness"},
+		"a harness misspelt":          {agent(func(s *api.Submit) { s.Harness = "claud" }), 400, fleet.BadRequest, `"claud"; there are exec, codex, claude, opencode`},
+		"a long key":                  {exec(func(s *api.Submit) { s.ConcurrencyKey = strings.Repeat("k", 1000) }), 400, fleet.BadRequest, `kkk"… (1000 bytes) may`},
+		"a long label":                {exec(func(s *api.Submit) { s.Require = map[string]string{strings.Repeat("ü", 900): ""} }), 400, fleet.BadRequest, `üü"… (1800 bytes) is not`},
+		"a branch with its whole ref": {repo(fleet.Repo{URL: "https://h/x", Branch: "refs/heads/x"}), 400, fleet.BadRequest, "without refs/heads/"},
+		"a push to a whole ref":       {exec(func(s *api.Submit) { s.Repo, s.Push = &fleet.Repo{URL: "https://h/x"}, "refs/heads/x" }), 400, fleet.BadRequest, "without refs/heads/"},
+		"a URL in the clear":          {repo(fleet.Repo{URL: "http://h/x"}), 400, fleet.BadRequest, "git is used with https, ssh and file"},
+		"a host that is an option":    {repo(fleet.Repo{URL: "ssh://-oProxyCommand=x/y"}), 400, fleet.BadRequest, "host"},
+		"a user that is an option":    {repo(fleet.Repo{URL: "-oProxyCommand=x@h:y"}), 400, fleet.BadRequest, "is not one"},
+		"a URL without a host":        {repo(fleet.Repo{URL: "https:///x"}), 400, fleet.BadRequest, "host"},
+		"a body that is not UTF-8":    {"{\"kind\":\"agent\",\"harness\":\"codex\",\"prompt\":\"caf\xe9\"}", 400, fleet.BadRequest, "body: it is not UTF-8 text"},
+		"a command's harness":         {agent(func(s *api.Submit) { s.Harness = "exec" }), 400, fleet.BadRequest, "tugline exec"},
+		"an agent's harness":          {exec(func(s *api.Submit) { s.Harness = "codex" }), 400, fleet.BadRequest, "tugline run"},
+		"a timeout that is none":      {exec(func(s *api.Submit) { s.Timeout = "soon" }), 400, fleet.BadRequest, "timeout"},
+		"a timeout too long":          {exec(func(s *api.Submit) { s.Timeout = "721h" }), 400, fleet.BadRequest, "720h"},
+		"a repository without a URL":  {repo(fleet.Repo{}), 400, fleet.BadRequest, "neither"},
+		"a URL with a password":       {repo(fleet.Repo{URL: "https://a:b@h/x"}), 400, fleet.BadRequest, "credentials"},
+		"a URL with a token":          {repo(fleet.Repo{URL: "https://token@h/x"}), 400, fleet.BadRequest, "credentials"},
+		"a URL that is an option":     {repo(fleet.Repo{URL: "--upload-pack=x"}), 400, fleet.BadRequest, "URL"},
+		"a URL that runs a program":   {repo(fleet.Repo{URL: "ext::sh -c x"}), 400, fleet.BadRequest, "repository"},
+		"a ref that is an option":     {repo(fleet.Repo{URL: "https://h/x", Ref: "-x"}), 400, fleet.BadRequest, "git allows"},
+		"a ref that climbs":           {repo(fleet.Repo{URL: "https://h/x", Branch: "a/../b"}), 400, fleet.BadRequest, "git allows"},
+		"51 extra refs":               {repo(fleet.Repo{URL: "https://h/x", ExtraRefs: make([]string, 51)}), 413, fleet.TooLarge, "50"},
+		"a base that is no commit":    {repo(fleet.Repo{URL: "https://h/x", BaseCommit: "main"}), 400, fleet.BadRequest, "commit"},
+		"a bundle without a key":      {repo(fleet.Repo{Bundle: digestOf(nil)}), 400, fleet.BadRequest, "cache_key"},
+		"a bundle never uploaded":     {repo(fleet.Repo{Bundle: digestOf([]byte("x")), CacheKey: sha}), 404, fleet.BlobMissing, "uploaded"},
+		"a push without a repo":       {exec(func(s *api.Submit) { s.Push = "main" }), 400, fleet.BadRequest, "repository"},
+		"a body over 1 MiB":           {`{"kind":"exec","argv":["` + strings.Repeat("x", 1<<20) + `"]}`, 413, fleet.TooLarge, ""},
+		"malformed JSON":              {`{"kind":`, 400, fleet.BadRequest, "body"},
+		"JSON with a tail":            {`{"kind":"exec","argv":["true"]} {}`, 400, fleet.BadRequest, "body"},
+		"a JSON list":                 {`[]`, 400, fleet.BadRequest, "body"},
+		"an unknown field":            {`{"kind":"exec","argv":["true"],"priority":1}`, 400, fleet.BadRequest, "priority"},
+		"a field of a wrong type":     {`{"kind":"exec","argv":"true"}`, 400, fleet.BadRequest, "argv"},
+		"no body":                     {nil, 400, fleet.BadRequest, "body"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := w.stored()
@@ -145,12 +155,13 @@ func TestFollowUpLimit(t *testing.T) {
 			t.Fatalf("after follow-up %d: %d queued", i+1, got.FollowUps)
 		}
 	}
-	w.refuses(request{method: "POST", path: path, role: fleet.RoleOperator, key: "more", body: api.FollowUp{Prompt: "next"}}, 429, fleet.QueueFull)
+	w.refuses(request{method: "POST", path: path, role: fleet.RoleOperator, key: "more", body: api.FollowUp{Prompt: "next"}}, 409, fleet.Conflict)
 	// A repeat of the last one is no new one.
 	got := get[api.Job](w, request{method: "POST", path: path, role: fleet.RoleOperator, key: fmt.Sprint(fleet.MaxFollowUps - 1), body: api.FollowUp{Prompt: "next"}})
 	if got.FollowUps != fleet.MaxFollowUps {
 		t.Errorf("a repeated follow-up: %d queued", got.FollowUps)
 	}
+	w.refuses(request{method: "POST", path: path, role: fleet.RoleOperator, body: api.FollowUp{Prompt: "x", Model: "a b"}}, 400, fleet.BadRequest)
 	exec := w.submitted("true")
 	w.refuses(request{method: "POST", path: "/v1/jobs/" + string(exec) + "/follow-ups", role: fleet.RoleOperator, body: api.FollowUp{Prompt: "x"}}, 400, fleet.BadRequest)
 }
@@ -188,6 +199,9 @@ func TestRequestsThatAreNoRequests(t *testing.T) {
 		"an event id of nobody":   {request{method: "GET", path: "/v1/jobs/" + id + "/events", role: op, header: map[string]string{"Last-Event-ID": "yesterday"}}, 400, fleet.BadRequest},
 		"a setting nobody has":    {request{method: "PUT", path: "/v1/settings/colour", role: ad, body: `{"value":"red"}`}, 400, fleet.BadRequest},
 		"a default that is exec":  {request{method: "PUT", path: "/v1/settings/default_harness", role: ad, body: `{"value":"exec"}`}, 400, fleet.BadRequest},
+		"a default misspelt":      {request{method: "PUT", path: "/v1/settings/default_harness", role: ad, body: `{"value":"codecs"}`}, 400, fleet.BadRequest},
+		"jobs before nothing":     {request{method: "GET", path: "/v1/jobs?before=xyz", role: op}, 400, fleet.BadRequest},
+		"a ticket for a crowd":    {request{method: "POST", path: "/v1/tickets", role: ad, body: `{"uses":1000000000}`}, 400, fleet.BadRequest},
 		"a role nobody has":       {request{method: "POST", path: "/v1/tokens", role: ad, body: `{"role":"root"}`}, 400, fleet.BadRequest},
 		"a token for a second":    {request{method: "POST", path: "/v1/tokens", role: ad, body: `{"role":"viewer","ttl":"1s"}`}, 400, fleet.BadRequest},
 		"a ticket for a year":     {request{method: "POST", path: "/v1/tickets", role: ad, body: `{"ttl":"8760h"}`}, 400, fleet.BadRequest},

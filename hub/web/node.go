@@ -13,12 +13,15 @@ import (
 )
 
 // settings that may be set, with what checks a value.
-var settings = map[string]func(string) error{
-	"default_harness": func(v string) error {
-		if v != "" && (!word().MatchString(v) || v == "exec") {
-			return wrong(fleet.BadRequest, "default_harness %q is not the name of an agent's harness", v)
+var settings = map[string]func(*Server, string) error{
+	"default_harness": func(s *Server, v string) error {
+		switch v {
+		case "":
+			return nil
+		case "exec":
+			return wrong(fleet.BadRequest, "default_harness: exec runs commands and is no agent's harness")
 		}
-		return nil
+		return s.knownHarness(v)
 	},
 }
 
@@ -60,7 +63,7 @@ func (s *Server) nodeRoutes() {
 		if check == nil {
 			return nil, wrong(fleet.NotFound, "there is no setting %q", in.Name)
 		}
-		if err := check(in.Body.Value); err != nil {
+		if err := check(s, in.Body.Value); err != nil {
 			return nil, err
 		}
 		return &struct{}{}, s.do(ctx, &state.Set{Name: in.Name, Value: in.Body.Value})

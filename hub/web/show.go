@@ -1,6 +1,7 @@
 package web
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -38,6 +39,9 @@ func (s *Server) show(v state.View, j *fleet.Job) api.Job {
 	if a == nil {
 		return out
 	}
+	if j.CancelRequestedAt != nil && j.State == fleet.Running {
+		out.Why = "cancelling (" + s.where(a) + ")"
+	}
 	out.Runner, out.RunnerID, out.Attempt, out.Fence = a.RunnerName, a.Runner, a.N, a.Fence.String()
 	out.StartedAt, out.ReportedModel, out.SessionID, out.Notes = a.StartedAt, a.Model, a.SessionID, a.Notes
 	out.FailureClass, out.ResetAt, out.Evidence, out.Log = a.Failure, a.ResetAt, a.Evidence, a.Log
@@ -67,6 +71,26 @@ func (s *Server) show(v state.View, j *fleet.Job) api.Job {
 		out.Log.Bytes = max(out.Log.Bytes, out.Log.Durable)
 	}
 	return out
+}
+
+// where says on which runner an attempt is, and since when nothing was heard of it.
+func (s *Server) where(a *fleet.Attempt) string {
+	p := s.present()[a.Runner]
+	switch {
+	case p.Connected:
+		return "on " + a.RunnerName
+	case p.LastBeat.IsZero():
+		return "runner " + a.RunnerName + " offline"
+	}
+	since := max(now().Sub(p.LastBeat), 0)
+	text := fmt.Sprintf("%d s", since/time.Second)
+	switch {
+	case since >= time.Hour:
+		text = fmt.Sprintf("%d h", since/time.Hour)
+	case since >= time.Minute:
+		text = fmt.Sprintf("%d m", since/time.Minute)
+	}
+	return "runner " + a.RunnerName + " offline " + text
 }
 
 // latest gives the attempt that a person means by "the" attempt of a turn: the one

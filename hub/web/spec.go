@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -20,8 +21,9 @@ import (
 )
 
 // specOf checks what was asked for, whole, and completes it with the defaults.
-// eligible lists the harnesses that some runner has, for the refusal.
-func specOf(in api.Submit, defaultHarness string, eligible func() []string) (fleet.Spec, error) {
+// eligible lists the harnesses that some runner has, for the refusal; known checks
+// the name of one.
+func specOf(in api.Submit, defaultHarness string, eligible func() []string, known func(string) error) (fleet.Spec, error) {
 	s := fleet.Spec{
 		Kind: in.Kind, Origin: fleet.Origin{Kind: "manual"}, ConcurrencyKey: in.ConcurrencyKey, Repo: in.Repo,
 		Harness: in.Harness, Model: in.Model, Permissions: in.Permissions, Argv: in.Argv, On: in.On,
@@ -51,6 +53,9 @@ func specOf(in api.Submit, defaultHarness string, eligible func() []string) (fle
 		}
 		if s.Harness == "exec" {
 			return s, wrong(fleet.BadRequest, "the harness exec runs a command, not a prompt; use `tugline exec -- ARGV`")
+		}
+		if err := known(s.Harness); err != nil {
+			return s, err
 		}
 	case fleet.KindExec:
 		if err := checkArgv(in.Argv); err != nil {
@@ -87,6 +92,15 @@ func specOf(in api.Submit, defaultHarness string, eligible func() []string) (fle
 	return s, timeouts(&s, in)
 }
 
+// quote writes what was given into a refusal, but not at any length.
+func quote(s string) string {
+	const most = 80 // characters
+	if r := []rune(s); len(r) > most {
+		return fmt.Sprintf("%q… (%d bytes)", string(r[:most]), len(s))
+	}
+	return strconv.Quote(s)
+}
+
 func orSet[T ~string](v *T, d T) {
 	if *v == "" {
 		*v = d
@@ -99,8 +113,10 @@ func checkPrompt(p string) error {
 		return wrong(fleet.BadRequest, "the prompt is empty")
 	case len(p) > fleet.MaxPrompt:
 		return wrong(fleet.TooLarge, "the prompt is %d bytes; at most %d: put long material in the repository and name the file", len(p), fleet.MaxPrompt)
-	case !utf8.ValidString(p) || strings.ContainsRune(p, 0):
+	case !utf8.ValidString(p):
 		return wrong(fleet.BadRequest, "the prompt is not UTF-8 text")
+	case strings.ContainsRune(p, 0):
+		return wrong(fleet.BadRequest, "the prompt has a NUL character, which no program can be given; take it out")
 	}
 	return nil
 }
@@ -158,34 +174,45 @@ func checkRepo(r *fleet.Repo, push, on string) error {
 	}
 	for _, ref := range append([]string{r.Ref, r.Branch, r.Upstream, push}, r.ExtraRefs...) {
 		if ref != "" && !goodRef(ref) {
-			return wrong(fleet.BadRequest, "%q is not a name that git allows for a branch or ref", ref)
+			return wrong(fleet.BadRequest, "%s is not a name that git allows for a branch or ref", quote(ref))
+		}
+	}
+	for what, name := range map[string]string{"branch": r.Branch, "push": push} {
+		if strings.HasPrefix(name, "refs/") {
+			return wrong(fleet.BadRequest, "%s %s: give the branch's name without refs/heads/", what, quote(name))
 		}
 	}
 	return nil
 }
 
-var scp = lazily(`^[A-Za-z0-9._-]+@[A-Za-z0-9._-]+:[^-].*$`)
+var scp = lazily(`^[A-Za-z0-9._][A-Za-z0-9._-]*@[A-Za-z0-9._][A-Za-z0-9._-]*:[^-].*$`)
 
 func checkURL(u string) error {
 	if u == "" || scp().MatchString(u) {
 		return nil
 	}
 	if strings.HasPrefix(u, "-") || len(u) > 2048 || strings.ContainsAny(u, "\x00\n\r\t") {
-		return wrong(fleet.BadRequest, "the repository URL %q is not one", u)
+		return wrong(fleet.BadRequest, "the repository URL %s is not one", quote(u))
 	}
 	if path.IsAbs(u) {
 		return nil
 	}
 	p, err := url.Parse(u)
 	if err != nil || p.Scheme == "" {
-		return wrong(fleet.BadRequest, "the repository %q is neither a URL nor an absolute path", u)
+		return wrong(fleet.BadRequest, "the repository %s is neither a URL nor an absolute path", quote(u))
 	}
 	switch p.Scheme {
-	case "https", "http", "ssh", "git+ssh", "file":
+	case "https", "ssh", "file":
 	default:
 		return wrong(fleet.BadRequest, "the repository URL has the scheme %q; git is used with https, ssh and file", p.Scheme)
 	}
-	if _, secret := p.User.Password(); secret || p.User != nil && p.Scheme != "ssh" && p.Scheme != "git+ssh" {
+	if p.Scheme != "file" && (p.Hostname() == "" || strings.HasPrefix(p.Hostname(), "-")) {
+		return wrong(fleet.BadRequest, "the host of the repository URL, %s, is not one", quote(p.Hostname()))
+	}
+	if strings.HasPrefix(p.User.Username(), "-") {
+		return wrong(fleet.BadRequest, "the user of the repository URL begins with a dash")
+	}
+	if _, secret := p.User.Password(); secret || p.User != nil && p.Scheme != "ssh" {
 		return wrong(fleet.BadRequest, "the repository URL carries credentials, which would be recorded; leave them out: the runner's own git credentials are used")
 	}
 	return nil
@@ -223,7 +250,7 @@ var word = lazily(`^[A-Za-z0-9][A-Za-z0-9._/:@+-]{0,199}$`)
 func checkWords(s fleet.Spec) error {
 	for what, w := range map[string]string{"harness": s.Harness, "model": s.Model, "on": s.On, "concurrency_key": s.ConcurrencyKey, "automation": s.Origin.Name} {
 		if w != "" && !word().MatchString(w) {
-			return wrong(fleet.BadRequest, "%s %q may have letters, digits and . _ / : @ + - only, at most 200", what, w)
+			return wrong(fleet.BadRequest, "%s %s may have letters, digits and . _ / : @ + - only, at most 200", what, quote(w))
 		}
 	}
 	if len(s.Require) > 32 {
@@ -231,7 +258,7 @@ func checkWords(s fleet.Spec) error {
 	}
 	for k, v := range s.Require {
 		if !word().MatchString(k) || len(v) > 200 {
-			return wrong(fleet.BadRequest, "the required label %q is not of the form k=v", k)
+			return wrong(fleet.BadRequest, "the required label %s is not of the form k=v, or its value is over 200 bytes", quote(k))
 		}
 	}
 	return nil
@@ -255,7 +282,7 @@ func checkEnv(env map[string]string, secrets []string) error {
 		size += len(k) + len(v) + 2
 		switch {
 		case !envName().MatchString(k):
-			return wrong(fleet.BadRequest, "%q is not a name for an environment entry", k)
+			return wrong(fleet.BadRequest, "%s is not a name for an environment entry", quote(k))
 		case strings.ContainsRune(v, 0):
 			return wrong(fleet.BadRequest, "the environment entry %s has a NUL byte", k)
 		case strings.HasPrefix(k, "TUGLINE_"):
@@ -272,7 +299,7 @@ func checkEnv(env map[string]string, secrets []string) error {
 	}
 	for _, n := range secrets {
 		if !envName().MatchString(n) {
-			return wrong(fleet.BadRequest, "%q is not a name for a secret", n)
+			return wrong(fleet.BadRequest, "%s is not a name for a secret", quote(n))
 		}
 	}
 	return nil
@@ -328,6 +355,26 @@ func (s *Server) keepArgv(ctx context.Context, argv []string) (fleet.Digest, err
 		return "", err
 	}
 	return s.keep(ctx, b)
+}
+
+// harnesses are those that this release of a runner may have.
+var harnesses = []string{"exec", "codex", "claude", "opencode"}
+
+// knownHarness refuses the name of a harness that neither this release nor any
+// runner has: its job would wait for ever.
+func (s *Server) knownHarness(name string) error {
+	known := slices.Clone(harnesses)
+	for _, r := range s.cfg.Log.View().Runners() {
+		for _, h := range r.Facts.Harnesses {
+			if !slices.Contains(known, h.Name) {
+				known = append(known, h.Name)
+			}
+		}
+	}
+	if slices.Contains(known, name) {
+		return nil
+	}
+	return wrong(fleet.BadRequest, "there is no harness %s; there are %s", quote(name), strings.Join(known, ", "))
 }
 
 // eligible lists the agent harnesses that some runner has and is signed in to.

@@ -11,12 +11,15 @@ package web
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/netip"
 	"reflect"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -113,6 +116,19 @@ func New(c Config) *Server {
 	hc.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", schemaName)
 	hc.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"token": {Type: "http", Scheme: "bearer", Description: "an operator token"},
+	}
+	plain := hc.Formats["application/json"].Unmarshal
+	unmarshal := func(b []byte, v any) error {
+		// The decoder would put another character in the place of what is not one.
+		if !utf8.Valid(b) {
+			return errors.New("it is not UTF-8 text")
+		}
+		return plain(b, v)
+	}
+	hc.Formats = maps.Clone(hc.Formats)
+	for name, f := range hc.Formats {
+		f.Unmarshal = unmarshal
+		hc.Formats[name] = f
 	}
 	hc.Security = []map[string][]string{{"token": {}}}
 	s.api = humago.New(s.mux, hc)

@@ -41,7 +41,7 @@ type Job struct {
 	Kind          fleet.Kind         `json:"kind"`
 	State         fleet.State        `json:"state"`
 	Reason        fleet.Reason       `json:"reason"`
-	Why           string             `json:"why,omitempty"` // of a queued job: the exact reason, from the leader
+	Why           string             `json:"why,omitempty"` // of a queued job the exact reason, from the leader; of one that is being cancelled, where that stands
 	CreatedAt     time.Time          `json:"created_at"`
 	StartedAt     *time.Time         `json:"started_at"`
 	FinishedAt    *time.Time         `json:"finished_at"`
