@@ -192,6 +192,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	wg.Go(func() { fail("serve", h.serve(srv)) })
 	wg.Go(func() { fail("sessions", h.sessions.Run(serve)) })
 	wg.Go(func() { fail("watch", h.watch(serve)) })
+	wg.Go(func() { collectSeldom(serve) })
 	lead, resign := context.WithCancel(context.WithoutCancel(ctx))
 	led := make(chan struct{})
 	go func() {
