@@ -74,7 +74,7 @@ type log struct {
 
 // clock says why the node's clock cannot be believed, or nil.
 func (l *log) clock() error {
-	return believe(l.wall(), l.View().Meta().Time, built(), l.told)
+	return believe(l.wall(), l.state.Time(), built(), l.told)
 }
 
 // View gives the state as of the last applied entry.
@@ -99,7 +99,7 @@ func (l *log) ProposeAs(ctx context.Context, h state.Head, cmd state.Command) (s
 			return state.Result{}, err
 		}
 	}
-	wall, at := l.wall(), l.View().Meta().Time
+	wall, at := l.wall(), l.state.Time()
 	h.At = stamp(wall, at, step(wall, at, l.told))
 	entry, err := state.Encode(h, cmd)
 	if err != nil {

@@ -8,8 +8,6 @@ import (
 	"io"
 	"slices"
 
-	"github.com/hashicorp/go-memdb"
-
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -80,7 +78,7 @@ func (m *Machine) Snapshot() func(io.Writer) error {
 
 // Restore replaces the whole state by a snapshot. On an error the state is unchanged.
 func (m *Machine) Restore(r io.Reader) error {
-	db, err := memdb.NewMemDB(schema)
+	db, err := newDB()
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
@@ -121,7 +119,7 @@ func (m *Machine) Restore(r io.Reader) error {
 	}
 	tx.meta = *meta
 	tx.commit()
-	m.current.Store(db)
+	m.set(db, meta.Time)
 	return nil
 }
 
