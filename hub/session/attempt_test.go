@@ -216,6 +216,52 @@ func TestUnproven(t *testing.T) {
 	}
 }
 
+// TestImplausible sees that what no clock and no file can say is not recorded, though
+// it is signed.
+func TestImplausible(t *testing.T) {
+	t.Parallel()
+	h := newHub(t)
+	a := h.enrolled()
+	k := a.link()
+	j, f := h.assign(a.id)
+	ok(t, a.report(k, wire.ReportItem{Job: j, Fence: f, Accepted: &wire.Accepted{}}))
+	far := time.Date(2038, 1, 19, 3, 14, 7, 0, time.UTC)
+	ok(t, a.report(k, wire.ReportItem{Job: j, Fence: f, Facts: []wire.Fact{{Kind: "started", Value: json.RawMessage(`"2038-01-19T03:14:07Z"`)}}}))
+	if at := h.job(j).Current().StartedAt; at == nil || time.Until(*at) > time.Minute {
+		t.Errorf("started at %v, in the future", at)
+	}
+	signed := func(change func(*wire.Finished)) wire.ReportItem {
+		fin := &wire.Finished{Exit: fleet.Exit{Reason: "exited"}, FinishedAt: time.Now().UTC()}
+		change(fin)
+		if err := wire.SignFinished(a.sign, j, f, fin); err != nil {
+			t.Fatal(err)
+		}
+		return wire.ReportItem{Job: j, Fence: f, Finished: fin}
+	}
+	for name, change := range map[string]func(*wire.Finished){
+		"output":   func(f *wire.Finished) { f.Output = -5 },
+		"events":   func(f *wire.Finished) { f.Events = -1 },
+		"dropped":  func(f *wire.Finished) { f.Dropped = -1 },
+		"bundle":   func(f *wire.Finished) { f.Evidence = &fleet.Evidence{BundleSize: -1} },
+		"artifact": func(f *wire.Finished) { f.Evidence = &fleet.Evidence{Artifacts: []fleet.Artifact{{Size: -1}}} },
+	} {
+		t.Run(name, func(t *testing.T) { refused(t, a.report(k, signed(change)), fleet.BadRequest, false) })
+	}
+	ok(t, a.report(k, signed(func(f *wire.Finished) { f.StartedAt, f.FinishedAt = time.Unix(0, 0), far })))
+	got := h.job(j).Current()
+	if since := time.Since(*got.StartedAt); since < 0 || since > time.Hour {
+		t.Errorf("started at %v", got.StartedAt)
+	}
+	if since := time.Since(*got.FinishedAt); since < 0 || since > time.Hour {
+		t.Errorf("finished at %v", got.FinishedAt)
+	}
+	refused(t, a.report(k, wire.ReportItem{Job: j, Fence: f, Sealed: &wire.Sealed{Output: -1}}), fleet.BadRequest, false)
+	acks := a.report(k, wire.ReportItem{Job: j, Fence: f, Pushed: &wire.Pushed{Ref: "x", SHA: "y", Result: "pushed"}})
+	if len(acks) != 1 || acks[0].Code != fleet.NotFound || strings.Contains(acks[0].Detail, "not_found") {
+		t.Errorf("acknowledged as %+v, want the code beside the sentence and not in it", acks)
+	}
+}
+
 // TestStop brings a signed stop to an attempt whose job was cancelled.
 func TestStop(t *testing.T) {
 	t.Parallel()

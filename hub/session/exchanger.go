@@ -53,7 +53,7 @@ func (c *channel) answer(ctx context.Context, x *session, body []byte, handle fu
 	row := *c.open
 	frames, err := row.OpenAll(body)
 	if errors.Is(err, fleet.BadSequence) {
-		x.end(wire.Goodbye{Code: fleet.BadSequence, Detail: err.Error()})
+		x.end(wire.Goodbye{Code: fleet.BadSequence, Detail: sentence(err)})
 	}
 	if err == nil && len(frames) == 0 {
 		err = fmt.Errorf("the exchange has no frame: %w", fleet.BadRequest)
@@ -66,7 +66,7 @@ func (c *channel) answer(ctx context.Context, x *session, body []byte, handle fu
 	if x.goodbye() == nil {
 		out, err = handle(ctx, frames)
 		if err != nil {
-			x.end(wire.Goodbye{Code: codeOf(err), Detail: err.Error()})
+			x.end(wire.Goodbye{Code: codeOf(err), Detail: sentence(err)})
 		}
 	}
 	if bye := x.goodbye(); bye != nil {

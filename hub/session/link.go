@@ -56,7 +56,7 @@ func (s *Server) serve(conn *websocket.Conn, runner fleet.RunnerID, address stri
 	if code == fleet.Internal { // the network, not the runner
 		code = fleet.SessionEnded
 	}
-	x.end(wire.Goodbye{Code: code, Detail: err.Error()})
+	x.end(wire.Goodbye{Code: code, Detail: sentence(err)})
 }
 
 // shake does the handshake of a link.
@@ -275,7 +275,7 @@ func (l *link) take(f wire.Frame, free func()) error {
 		defer free()
 		body, err := work()
 		if err != nil {
-			x.end(wire.Goodbye{Code: codeOf(err), Detail: err.Error()})
+			x.end(wire.Goodbye{Code: codeOf(err), Detail: sentence(err)})
 			return
 		}
 		if l.push(answer, body) {

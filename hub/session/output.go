@@ -20,7 +20,7 @@ func (x *session) output(ctx context.Context, body []byte) ([]byte, error) {
 	ack := wire.OutputAck{Job: o.Job, Fence: o.Fence, Stream: o.Stream}
 	ack.Durable, err = x.store(ctx, o)
 	if err != nil {
-		ack.Code, ack.Detail, ack.Retry = codeOf(err), err.Error(), transient(err)
+		ack.Code, ack.Detail, ack.Retry = codeOf(err), sentence(err), transient(err)
 	}
 	return wire.Encode(ack)
 }

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"tugline.dev/tugline/hub/spool"
 	"tugline.dev/tugline/hub/state"
@@ -20,6 +22,7 @@ const (
 	maxItems    = 512 // items of one report
 	maxParallel = 8   // attempts of one report that are settled side by side
 	maxDetail   = 4 << 10
+	maxRef      = 512       // bytes of the name of a ref
 	maxEvidence = 128 << 10 // bytes of evidence as JSON; half of what an entry may have
 )
 
@@ -81,7 +84,7 @@ func (x *session) settle(ctx context.Context, it *wire.ReportItem) wire.ItemAck 
 	if err == nil {
 		return ack
 	}
-	ack.Code, ack.Detail, ack.Retry = codeOf(err), err.Error(), transient(err)
+	ack.Code, ack.Detail, ack.Retry = codeOf(err), sentence(err), transient(err)
 	if ack.Retry {
 		x.srv.cfg.Logger.Warn("report item to be repeated", "runner", x.runner, "job", it.Job, "fence", it.Fence.String(), "err", err)
 	}
@@ -117,9 +120,9 @@ func (x *session) commit(ctx context.Context, it *wire.ReportItem) error {
 		s.cfg.OnFree()
 		return err
 	case len(it.Facts) > 0:
-		return s.propose(ctx, facts(it))
+		return s.propose(ctx, x.facts(a, it))
 	case it.Finished != nil:
-		return x.finish(ctx, v, j, t, it)
+		return x.finish(ctx, v, j, t, a, it)
 	case it.Lost != nil:
 		return s.propose(ctx, &state.LoseAttempt{Job: it.Job, Fence: it.Fence, Detail: it.Lost.Detail})
 	case it.Gone:
@@ -129,9 +132,16 @@ func (x *session) commit(ctx context.Context, it *wire.ReportItem) error {
 	case it.Sealed != nil:
 		return x.seal(ctx, a, it)
 	case it.Evidence != nil:
+		if err := checkSizes(0, 0, 0, &it.Evidence.Evidence); err != nil {
+			return err
+		}
 		return s.propose(ctx, &state.UpdateEvidence{Job: it.Job, Fence: it.Fence, Evidence: recordable(&it.Evidence.Evidence)})
 	default:
-		return s.propose(ctx, &state.RecordPush{Job: it.Job, Fence: it.Fence, Ref: it.Pushed.Ref, SHA: it.Pushed.SHA, Result: it.Pushed.Result})
+		p := it.Pushed
+		if len(p.Ref) > maxRef || len(p.SHA) > maxRef {
+			return fmt.Errorf("a push of a ref of %d bytes, at most %d: %w", len(p.Ref), maxRef, fleet.TooLarge)
+		}
+		return s.propose(ctx, &state.RecordPush{Job: it.Job, Fence: it.Fence, Ref: p.Ref, SHA: p.SHA, Result: fleet.CutText(p.Result, maxDetail)})
 	}
 }
 
@@ -149,16 +159,22 @@ func (x *session) own(v state.View, id fleet.JobID, f fleet.Fence) (*fleet.Job, 
 }
 
 // facts gives the command for an item's facts.
-func facts(it *wire.ReportItem) *state.RecordFacts {
+func (x *session) facts(a *fleet.Attempt, it *wire.ReportItem) *state.RecordFacts {
 	c := &state.RecordFacts{Job: it.Job, Fence: it.Fence}
 	for _, f := range it.Facts {
+		var at time.Time
+		if f.Kind == "started" && json.Unmarshal(f.Value, &at) == nil {
+			if b, err := json.Marshal(x.plausible(a, at)); err == nil {
+				f.Value = b
+			}
+		}
 		c.Facts = append(c.Facts, state.Fact{Kind: f.Kind, Value: f.Value})
 	}
 	return c
 }
 
 // finish records the end of an attempt, once its signature was verified.
-func (x *session) finish(ctx context.Context, v state.View, j *fleet.Job, t *fleet.Turn, it *wire.ReportItem) error {
+func (x *session) finish(ctx context.Context, v state.View, j *fleet.Job, t *fleet.Turn, a *fleet.Attempt, it *wire.ReportItem) error {
 	r, ok := v.Runner(x.runner)
 	if !ok {
 		return fmt.Errorf("runner %s is not enrolled: %w", x.runner, fleet.RunnerUnknown)
@@ -167,13 +183,50 @@ func (x *session) finish(ctx context.Context, v state.View, j *fleet.Job, t *fle
 	if err := wire.VerifyFinished(ed25519.PublicKey(r.SignKey), it.Job, it.Fence, f); err != nil {
 		return err
 	}
+	if err := checkSizes(f.Output, f.Events, f.Dropped, f.Evidence); err != nil {
+		return err
+	}
 	err := x.srv.propose(ctx, &state.FinishAttempt{
 		Job: it.Job, Fence: it.Fence, Exit: f.Exit, Class: f.Class, Detail: fleet.CutText(f.Detail, maxDetail), ResetAt: f.ResetAt,
-		SessionID: f.SessionID, Model: f.Model, Usage: f.Usage, StartedAt: f.StartedAt, FinishedAt: f.FinishedAt,
+		SessionID: f.SessionID, Model: f.Model, Usage: f.Usage, StartedAt: x.plausible(a, f.StartedAt), FinishedAt: x.plausible(a, f.FinishedAt),
 		Output: f.Output, Events: f.Events, Dropped: f.Dropped, Evidence: recordable(f.Evidence), Verdict: x.srv.cfg.Judge(j, t, f),
 	})
 	x.srv.cfg.OnFree()
 	return err
+}
+
+// checkSizes refuses what no runner of ours can say of what it has.
+func checkSizes(output, events, dropped int64, e *fleet.Evidence) error {
+	sizes := []int64{output, events, dropped}
+	if e != nil {
+		sizes = append(sizes, e.BundleSize, e.PatchSize, int64(e.CommitCount))
+		for _, f := range e.Artifacts {
+			sizes = append(sizes, f.Size)
+		}
+	}
+	for _, n := range sizes {
+		if n < 0 {
+			return fmt.Errorf("a length or count of %d is below zero: %w", n, fleet.BadRequest)
+		}
+	}
+	return nil
+}
+
+// plausible gives a time that a runner tells of an attempt. One that is more than a
+// day before the assignment or after now is the word of a clock that nobody can go
+// by: the hub's own stands in for it.
+func (x *session) plausible(a *fleet.Attempt, t time.Time) time.Time {
+	const off = 24 * time.Hour
+	now := x.srv.now()
+	switch {
+	case t.IsZero():
+		return t
+	case t.After(now.Add(off)):
+		return now.Round(0).UTC()
+	case t.Before(a.AssignedAt.Add(-off)):
+		return a.AssignedAt.UTC()
+	}
+	return t
 }
 
 // recordable gives evidence as it may be recorded: without what only the hub may say
@@ -210,6 +263,9 @@ func (x *session) seal(ctx context.Context, a *fleet.Attempt, it *wire.ReportIte
 	if a.State == fleet.AttemptAssigned || a.State == fleet.AttemptRunning {
 		return fmt.Errorf("attempt %s of job %s is %s; a log is sealed after its end is recorded: %w", it.Fence, it.Job, a.State, fleet.Conflict)
 	}
+	if err := checkSizes(it.Sealed.Output, it.Sealed.Events, 0, nil); err != nil {
+		return err
+	}
 	var events error
 	var wg sync.WaitGroup
 	if it.Sealed.Events > 0 && it.Sealed.Output > 0 { // side by side, so that they share the disk's commit
@@ -235,7 +291,7 @@ func (x *session) sealStream(ctx context.Context, it *wire.ReportItem, name wire
 	}
 	var gap *spool.GapError
 	if errors.As(err, &gap) {
-		if b, encErr := wire.Encode(wire.OutputAck{Job: it.Job, Fence: it.Fence, Stream: name, Durable: gap.Want, Code: fleet.SpoolGap, Detail: err.Error(), Retry: true}); encErr == nil {
+		if b, encErr := wire.Encode(wire.OutputAck{Job: it.Job, Fence: it.Fence, Stream: name, Durable: gap.Want, Code: fleet.SpoolGap, Detail: sentence(err), Retry: true}); encErr == nil {
 			x.out.send(wire.TypeOutputAck, b)
 		}
 	}
@@ -253,7 +309,7 @@ func (x *session) permit(ctx context.Context, body []byte) ([]byte, error) {
 	}
 	rep := wire.PermitReply{ID: p.ID}
 	if err := x.grant(ctx, p); err != nil {
-		rep.Code, rep.Detail = codeOf(err), err.Error()
+		rep.Code, rep.Detail = codeOf(err), sentence(err)
 	} else {
 		rep.Granted = true
 	}
@@ -299,6 +355,16 @@ var final = []fleet.Code{
 // transient says whether an error may go away by itself. What is not known to be
 // final is repeated: repeating is harmless, dropping is not.
 func transient(err error) bool { return !slices.Contains(final, codeOf(err)) }
+
+// sentence gives an error's text without the codes that it ends with: they are sent
+// beside it.
+func sentence(err error) string {
+	text := err.Error()
+	for code := codeOf(err); strings.HasSuffix(text, ": "+string(code)); {
+		text = strings.TrimSuffix(text, ": "+string(code))
+	}
+	return text
+}
 
 // codeOf gives the code that an error carries. One without any has an outcome that
 // is not known.

@@ -344,7 +344,7 @@ func (c *GrantPush) Refused(j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt) Resu
 	return Result{}
 }
 
-// RecordPush records what became of a permitted push.
+// RecordPush records what became of a permitted push, or why there was no permit.
 type RecordPush struct {
 	Job    fleet.JobID `json:"job"`
 	Fence  fleet.Fence `json:"fence"`
@@ -370,6 +370,11 @@ func (c *RecordPush) apply(t *txn) Result {
 			}
 			return t.put(j)
 		}
+	}
+	if c.Result != "" && c.Result != "pushed" && a.State == fleet.AttemptFinished && len(pushes) < MaxPushes {
+		// No permit was given, and whoever waits for the push is to hear of it.
+		a.Pushes = append(pushes, fleet.Push{Ref: c.Ref, SHA: c.SHA, At: t.now(), Result: c.Result})
+		return t.put(j)
 	}
 	return refuse(fleet.NotFound, "job %s has no permit for %s at %s", c.Job, c.Ref, c.SHA)
 }

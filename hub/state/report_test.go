@@ -66,6 +66,7 @@ func TestPush(t *testing.T) {
 	g.do(push)
 	g.repeated(push)
 	g.refused(fleet.NotFound, &RecordPush{Job: "a", Fence: f, Ref: "refs/heads/y", SHA: "tip"})
+	g.refused(fleet.NotFound, &RecordPush{Job: "a", Fence: f, Ref: "refs/heads/y", SHA: "tip", Result: "pushed"})
 	g.do(&RecordPush{Job: "a", Fence: f, Ref: "refs/heads/x", SHA: "tip", Result: "pushed"})
 	j := g.job("a")
 	if p := j.Current().Pushes; len(p) != 2 || p[1].Result != "pushed" || !j.Pulled {
@@ -77,10 +78,15 @@ func TestPush(t *testing.T) {
 	if !strings.Contains(string(before), `"remote":"origin"`) {
 		t.Error("the snapshot lacks the first permit")
 	}
-	for n := range MaxPushes - 2 {
+	g.do(&RecordPush{Job: "a", Fence: f, Ref: "refs/heads/y", SHA: "tip", Result: "refused: not the commit that was verified"})
+	if p := g.job("a").Current().Pushes; len(p) != 3 || p[2].Ref != "refs/heads/y" || !strings.HasPrefix(p[2].Result, "refused") {
+		t.Errorf("pushes are %+v, want the refusal among them", p)
+	}
+	for n := range MaxPushes - 3 {
 		g.do(&GrantPush{Job: "a", Fence: f, Remote: "origin", Ref: fmt.Sprint(n), SHA: "tip"})
 	}
 	g.refused(fleet.TooLarge, &GrantPush{Job: "a", Fence: f, Remote: "origin", Ref: "one more", SHA: "tip"})
+	g.refused(fleet.NotFound, &RecordPush{Job: "a", Fence: f, Ref: "one more", SHA: "tip", Result: "refused"})
 }
 
 // TestPushRefusalsTellWhetherToAskAgain: only while a person may still accept the
