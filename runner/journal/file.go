@@ -98,27 +98,108 @@ func soundBehind(b []byte) bool {
 	}
 }
 
-// append writes one record; mu is held. The result is the position to sync to.
-func (j *Journal) append(r record) (int64, error) {
-	if j.failed != nil {
-		return 0, fmt.Errorf("write journal: %w", j.failed)
+// maxParked bounds the lazy records that wait in memory for room on the disk.
+const maxParked = 4 << 20
+
+// append writes one record; mu is held. The result is the position to sync to. A
+// lazy record for which there is no room is parked.
+func (j *Journal) append(r record, d Durability) (int64, error) {
+	if j.file == nil {
+		return 0, fmt.Errorf("write journal: %w", os.ErrClosed)
 	}
 	r.N = j.state.N + 1
 	b, err := frame(r)
 	if err != nil {
 		return 0, err
 	}
-	if _, err := j.file.WriteAt(b, j.size); err != nil {
-		// What was written in part is overwritten by the next record.
+	err = j.failed
+	if err == nil {
+		err = j.unpark()
+	}
+	if err == nil {
+		// What is written in part is overwritten by the next record.
+		err = j.write(j.file, b, j.size)
+	}
+	switch {
+	case err == nil:
+		j.size += int64(len(b))
+		j.wrote = r.N
+	case d == Lazy && len(j.parked)+len(b) <= maxParked:
+		j.parked = append(j.parked, b...)
+	default:
 		return 0, fmt.Errorf("write journal: %w", err)
 	}
-	j.size += int64(len(b))
 	j.state.apply(r)
 	return j.size, nil
 }
 
+// unpark writes what the file lacks: that it was opened, and parked records; mu is
+// held.
+func (j *Journal) unpark() error {
+	if !j.unsaid && len(j.parked) == 0 {
+		return nil
+	}
+	b := j.parked
+	if j.unsaid {
+		// Its number is that of the record before: the first parked one may have the next.
+		head, err := frame(record{N: j.wrote, Head: &headRecord{Version: formatVersion, ID: j.state.ID, Opens: j.state.Opens, Next: j.state.Opens << 32}})
+		if err != nil {
+			return err
+		}
+		b = append(head, b...)
+	}
+	if err := j.write(j.file, b, j.size); err != nil {
+		return err
+	}
+	j.size += int64(len(b))
+	j.unsaid, j.parked, j.wrote = false, nil, j.state.N
+	for seq, upto := range j.held {
+		if upto == parkedAway {
+			delete(j.held, seq)
+		}
+	}
+	j.signal(1)
+	return nil
+}
+
+func writeAt(f *os.File, b []byte, at int64) error {
+	_, err := f.WriteAt(b, at)
+	return err
+}
+
+// Flush writes what was parked while there was no room. Nil says that the journal
+// lacks nothing and can be written to.
+func (j *Journal) Flush() error {
+	j.mend()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.file == nil {
+		return fmt.Errorf("write journal: %w", os.ErrClosed)
+	}
+	err := j.failed
+	if err == nil {
+		err = j.unpark()
+	}
+	if err != nil {
+		return fmt.Errorf("write journal: %w", err)
+	}
+	return nil
+}
+
+// mend begins a new file where the old one can't be trusted any more; what the disk
+// holds of a file after a failed fsync is unknown.
+func (j *Journal) mend() {
+	j.mu.Lock()
+	broken := j.failed != nil && j.file != nil
+	j.mu.Unlock()
+	if broken {
+		_ = j.rewrite() // else the next call tries again
+	}
+}
+
 // Sync makes everything written so far durable.
 func (j *Journal) Sync() error {
+	j.mend()
 	j.mu.Lock()
 	upto, closed := j.size, j.file == nil
 	j.mu.Unlock()
@@ -129,12 +210,12 @@ func (j *Journal) Sync() error {
 }
 
 // syncTo waits until the file is durable up to a position. Callers that come
-// together share one fsync. A failed one is final: what the disk holds is unknown.
+// together share one fsync. After a failed one the file is not used any more.
 func (j *Journal) syncTo(upto int64) error {
 	j.syncMu.Lock()
 	defer j.syncMu.Unlock()
 	j.mu.Lock()
-	done, failed, file, size, n := j.durable >= upto, j.failed, j.file, j.size, j.state.N
+	done, failed, file, size, n := j.durable >= upto, j.failed, j.file, j.size, j.wrote
 	j.mu.Unlock()
 	if done {
 		return nil
@@ -151,27 +232,36 @@ func (j *Journal) syncTo(upto int64) error {
 		return fmt.Errorf("sync journal: %w", err)
 	}
 	j.durable, j.synced = size, n
+	shown := 0
+	for seq, upto := range j.held {
+		if upto <= size {
+			delete(j.held, seq)
+			shown++
+		}
+	}
+	j.signal(shown)
 	return nil
 }
 
-func (j *Journal) compactIfLarge() error {
+// compactIfLarge rewrites a file that has grown much. Where there is no room for
+// that the old one goes on, and it is tried again after as much growth.
+func (j *Journal) compactIfLarge() {
 	j.mu.Lock()
-	large := j.size-j.base > compactSize && j.size > 2*j.base
+	large := j.size-max(j.base, j.cramped) > compactSize && j.size > 2*j.base
 	j.mu.Unlock()
-	if !large {
-		return nil
+	if large {
+		_ = j.rewrite()
 	}
-	return j.rewrite()
 }
 
 // rewrite replaces the file by the shortest one with the same sum. The old file
-// stays whole until the new one is durable under its name.
+// stays whole, and in use, until the new one is durable under its name.
 func (j *Journal) rewrite() error {
 	j.syncMu.Lock()
 	defer j.syncMu.Unlock()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.failed != nil {
+	if errors.Is(j.failed, os.ErrClosed) {
 		return fmt.Errorf("rewrite journal: %w", j.failed)
 	}
 	var all []byte
@@ -185,15 +275,19 @@ func (j *Journal) rewrite() error {
 	path := filepath.Join(j.dir, fileName)
 	file, err := os.OpenFile(path+".new", os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
 	if err != nil {
+		j.cramped = j.size
 		return fmt.Errorf("rewrite journal: %w", err)
 	}
-	if _, err = file.Write(all); err == nil {
+	if err = j.write(file, all, 0); err == nil {
 		err = file.Sync()
 	}
-	if err == nil {
-		err = os.Rename(path+".new", path)
+	if err != nil {
+		_ = file.Close()
+		_ = os.Remove(path + ".new")
+		j.cramped = j.size
+		return fmt.Errorf("rewrite journal: %w", err)
 	}
-	if err == nil {
+	if err = os.Rename(path+".new", path); err == nil {
 		err = syncDir(j.dir)
 	}
 	if err != nil {
@@ -204,9 +298,12 @@ func (j *Journal) rewrite() error {
 	if j.file != nil {
 		_ = j.file.Close()
 	}
-	j.file = file
+	j.file, j.failed = file, nil
 	j.size, j.base, j.durable = int64(len(all)), int64(len(all)), int64(len(all))
-	j.synced = j.state.N
+	j.wrote, j.synced, j.cramped = j.state.N, j.state.N, 0
+	j.unsaid, j.parked = false, nil
+	clear(j.held)
+	j.signal(len(j.state.Outbox))
 	return nil
 }
 

@@ -104,8 +104,12 @@ type Item struct {
 }
 
 // Journal is safe for concurrent use. Calls that return an error have changed
-// nothing that a later call could see, unless the disk itself failed: then the
-// journal refuses everything further.
+// nothing that a later call could see, unless an fsync failed: then the change may
+// show and is not durable yet.
+//
+// A full disk ends nothing. What is lazy is kept in memory, up to a bound, and
+// written with the next record for which there is room; items of the outbox show
+// once they are written. What is durable is refused, and the caller may ask again.
 type Journal struct {
 	dir  string
 	lock *flock.Flock
@@ -119,10 +123,15 @@ type Journal struct {
 	size    int64 // bytes written
 	base    int64 // bytes after the last compaction
 	durable int64 // bytes known to be on the disk
-	synced  uint64
+	wrote   uint64 // number of the last record in the file
+	synced  uint64 // and of the last one known to be on the disk
 	syncs   uint64
 	failed  error
-	held    map[uint64]bool // outbox numbers that are promised to be durable and are not yet
+	held    map[uint64]int64 // outbox numbers that may not show yet: the file must be durable up to there
+	parked  []byte           // frames of lazy records for which there was no room
+	unsaid  bool             // the file does not say yet that it was opened again
+	cramped int64            // bytes written when the file could not be rewritten; 0: it could
+	write   func(*os.File, []byte, int64) error
 	changed chan struct{}
 }
 
@@ -140,7 +149,13 @@ func Open(dir string) (*Journal, error) {
 	if !held {
 		return nil, fmt.Errorf("open journal in %s: %w", dir, ErrLocked)
 	}
-	j := &Journal{dir: dir, lock: lock, held: map[uint64]bool{}, changed: make(chan struct{}, 1)}
+	return openWith(dir, lock, writeAt)
+}
+
+// openWith reads or creates a journal whose lock is held, and writes with the given
+// function.
+func openWith(dir string, lock *flock.Flock, write func(*os.File, []byte, int64) error) (*Journal, error) {
+	j := &Journal{dir: dir, lock: lock, held: map[uint64]int64{}, write: write, changed: make(chan struct{}, 1)}
 	if err := j.load(); err != nil {
 		_ = lock.Unlock()
 		return nil, err
@@ -155,8 +170,8 @@ func (j *Journal) load() error {
 	if err != nil {
 		return err
 	}
+	kept := path + ".damaged"
 	if damaged {
-		kept := path + ".damaged"
 		if err := os.Rename(path, kept); err != nil {
 			return fmt.Errorf("set damaged journal aside: %w", err)
 		}
@@ -174,11 +189,49 @@ func (j *Journal) load() error {
 	j.state.Opens++
 	j.state.Next = j.state.Opens << 32
 	j.state.N++
-	return j.rewrite()
+	err = j.rewrite()
+	switch {
+	case err == nil:
+		return nil
+	case damaged:
+		_ = os.Rename(kept, path) // the next open finds the damage again
+		return err
+	case good == 0:
+		return err
+	}
+	// A disk that is full has no room for a second file. The old one goes on.
+	if kept := j.keep(path, good); kept != nil {
+		return errors.Join(err, kept)
+	}
+	return nil
+}
+
+// keep goes on with the file as it is, up to where it is sound. That it was opened
+// again is said with the first record for which there is room.
+func (j *Journal) keep(path string, good int64) error {
+	file, err := os.OpenFile(path, os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("open journal: %w", err)
+	}
+	if err = file.Truncate(good); err == nil {
+		err = file.Sync()
+	}
+	if err != nil {
+		_ = file.Close()
+		return fmt.Errorf("open journal: %w", err)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.file, j.failed, j.unsaid = file, nil, true
+	j.size, j.base, j.durable, j.cramped = good, good, good, good
+	j.state.N--
+	j.wrote, j.synced = j.state.N, j.state.N
+	return nil
 }
 
 // Close flushes what is lazy and gives the lock back. It may be called twice.
 func (j *Journal) Close() error {
+	_ = j.Flush()
 	err := j.Sync()
 	j.syncMu.Lock()
 	defer j.syncMu.Unlock()
@@ -278,6 +331,7 @@ func (j *Journal) Attempts() []Attempt {
 // Update changes an attempt's progress and puts items into the outbox, all or
 // nothing. Items get their numbers in order. It refuses an unknown fence.
 func (j *Journal) Update(f fleet.Fence, d Durability, change func(*Progress), items ...Item) error {
+	j.mend()
 	j.mu.Lock()
 	a, ok := j.state.Attempts[f]
 	if !ok {
@@ -294,31 +348,35 @@ func (j *Journal) Update(f fleet.Fence, d Durability, change func(*Progress), it
 
 // Put adds items to the outbox that belong to no recorded attempt.
 func (j *Journal) Put(d Durability, items ...Item) error {
+	j.mend()
 	j.mu.Lock()
 	return j.putLocked(record{Put: j.number(items)}, d)
 }
 
-// putLocked writes a record with items and gives the lock back. Durable items show
-// in the outbox only once they are durable.
+// putLocked writes a record with items and gives the lock back. Items show in the
+// outbox only once they are written, durable ones once they are durable.
 func (j *Journal) putLocked(r record, d Durability) error {
-	upto, err := j.append(r)
-	if err == nil && d == Durable {
+	upto, err := j.append(r, d)
+	if err == nil {
 		for _, it := range r.Put {
-			j.held[it.Seq] = true
+			switch {
+			case d == Durable:
+				j.held[it.Seq] = upto
+			case len(j.parked) > 0:
+				j.held[it.Seq] = parkedAway
+			}
 		}
 	}
 	j.mu.Unlock()
 	if err == nil && d == Durable {
 		err = j.syncTo(upto)
-		j.mu.Lock()
-		for _, it := range r.Put {
-			delete(j.held, it.Seq)
-		}
-		j.mu.Unlock()
 	}
 	j.signal(len(r.Put))
 	return err
 }
+
+// parkedAway holds an item until the parked records are written.
+const parkedAway = int64(1) << 62
 
 // Pending gives at most limit unacknowledged items above the given number, in order.
 func (j *Journal) Pending(after uint64, limit int) []Item {
@@ -338,7 +396,7 @@ func (j *Journal) Pending(after uint64, limit int) []Item {
 		if len(out) == limit {
 			break
 		}
-		if !j.held[it.Seq] {
+		if _, held := j.held[it.Seq]; !held {
 			out = append(out, it)
 		}
 	}
@@ -363,7 +421,8 @@ func (j *Journal) Ack(seqs ...uint64) error {
 	if err := j.commit(record{Ack: seqs}, Lazy); err != nil {
 		return err
 	}
-	return j.compactIfLarge()
+	j.compactIfLarge()
+	return nil
 }
 
 // Forget drops the record of an attempt. Its order id stays remembered.
@@ -374,7 +433,8 @@ func (j *Journal) Forget(f fleet.Fence) error {
 	if err := j.commit(record{Forget: &f}, Lazy); err != nil {
 		return err
 	}
-	return j.compactIfLarge()
+	j.compactIfLarge()
+	return nil
 }
 
 // Changed gets a value after items were put; several may share one.
@@ -399,8 +459,9 @@ func (j *Journal) number(items []Item) []Item {
 }
 
 func (j *Journal) commit(r record, d Durability) error {
+	j.mend()
 	j.mu.Lock()
-	upto, err := j.append(r)
+	upto, err := j.append(r, d)
 	j.mu.Unlock()
 	if err == nil && d == Durable {
 		err = j.syncTo(upto)

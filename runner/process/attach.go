@@ -129,16 +129,19 @@ func Stop(dir string, reason string) error {
 	case st.State == Gone:
 		return fmt.Errorf("stop %s: %w", dir, ErrGone)
 	}
+	var unsaid error // on a full disk the signal says it, only the reason is lost
 	if _, err := os.Stat(filepath.Join(dir, stopFile)); errors.Is(err, fs.ErrNotExist) {
-		if err := writeDoc(dir, stopFile, stopDoc{Reason: reason, At: time.Now().UTC()}); err != nil {
-			return fmt.Errorf("stop %s: %w", dir, err)
-		}
+		unsaid = writeDoc(dir, stopFile, stopDoc{Reason: reason, At: time.Now().UTC()})
 	}
 	// The supervisor looks at the file from time to time in any case; the signal makes it look now.
 	if proven(st.Started, st.Started.Supervisor) {
 		if err := signalExact(st.Started.Supervisor, syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return fmt.Errorf("stop %s: %w", dir, err)
 		}
+		return nil
+	}
+	if unsaid != nil {
+		return fmt.Errorf("stop %s: %w", dir, unsaid)
 	}
 	return nil
 }

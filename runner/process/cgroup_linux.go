@@ -108,6 +108,25 @@ func findCgroup(path string) *cgroup {
 	return &cgroup{path: path, fd: -1}
 }
 
+// groupMarkers gives the markers of all cgroups of jobs beside which ours would be.
+func groupMarkers() []string {
+	base := cgroupPath("")
+	if base == "" {
+		return nil
+	}
+	entries, err := os.ReadDir(filepath.Dir(base))
+	if err != nil {
+		return nil
+	}
+	var markers []string
+	for _, e := range entries {
+		if marker, ok := strings.CutPrefix(e.Name(), filepath.Base(base)); ok && e.IsDir() {
+			markers = append(markers, marker)
+		}
+	}
+	return markers
+}
+
 // dirs gives the cgroup and all below it, the deepest first.
 func (g *cgroup) dirs() []string {
 	var dirs []string

@@ -76,34 +76,62 @@ func processIDs() ([]int, error) {
 // hasMark looks for the marker in the environment that a process was started with. The system hides that of
 // protected binaries; such a process is found by descent alone.
 func hasMark(pid int, marker string) (marked, readable bool) {
-	b, err := unix.SysctlRaw("kern.procargs2", pid)
-	if err != nil || len(b) < 4 {
+	env, ok := environment(pid)
+	if !ok {
 		return false, false
-	}
-	// The layout is: number of arguments, path of the program, padding, the arguments, the environment.
-	args := int(binary.LittleEndian.Uint32(b))
-	b = b[4:]
-	end := bytes.IndexByte(b, 0)
-	if end < 0 {
-		return false, false
-	}
-	b = bytes.TrimLeft(b[end:], "\x00")
-	for range args {
-		end := bytes.IndexByte(b, 0)
-		if end < 0 {
-			return false, false
-		}
-		b = b[end+1:]
 	}
 	want := []byte(MarkVariable + "=" + marker)
 	some := false
-	for kv := range bytes.SplitSeq(b, []byte{0}) {
+	for kv := range bytes.SplitSeq(env, []byte{0}) {
 		if bytes.Equal(kv, want) {
 			return true, true
 		}
 		some = some || len(kv) > 0
 	}
 	return false, some
+}
+
+// markOf gives the marker in the environment that a process was started with, "" if there is none or it can't be read.
+func markOf(pid int) string {
+	env, _ := environment(pid)
+	for kv := range bytes.SplitSeq(env, []byte{0}) {
+		if marker, ok := bytes.CutPrefix(kv, []byte(MarkVariable+"=")); ok {
+			return string(marker)
+		}
+	}
+	return ""
+}
+
+func environment(pid int) (env []byte, ok bool) {
+	b, err := unix.SysctlRaw("kern.procargs2", pid)
+	if err != nil || len(b) < 4 {
+		return nil, false
+	}
+	// The layout is: number of arguments, path of the program, padding, the arguments, the environment.
+	args := int(binary.LittleEndian.Uint32(b))
+	b = b[4:]
+	end := bytes.IndexByte(b, 0)
+	if end < 0 {
+		return nil, false
+	}
+	b = bytes.TrimLeft(b[end:], "\x00")
+	for range args {
+		end := bytes.IndexByte(b, 0)
+		if end < 0 {
+			return nil, false
+		}
+		b = b[end+1:]
+	}
+	return b, true
+}
+
+// Slept gives an upper bound of the time that the machine has slept since it was started: all of it.
+func Slept() time.Duration {
+	tv, err := unix.SysctlTimeval("kern.boottime")
+	if err != nil {
+		return 1 << 62
+	}
+	return max(0, time.Since(time.Unix(tv.Unix())))
 }
 
 func ownChildren() (pids []int, ok bool) { return nil, false }

@@ -85,6 +85,29 @@ func hasMark(pid int, marker string) (marked, readable bool) {
 	return envHasMark(env, marker), true
 }
 
+// markOf gives the marker in the environment that a process was started with, "" if there is none or it can't be read.
+func markOf(pid int) string {
+	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return ""
+	}
+	for kv := range bytes.SplitSeq(env, []byte{0}) {
+		if marker, ok := bytes.CutPrefix(kv, []byte(MarkVariable+"=")); ok {
+			return string(marker)
+		}
+	}
+	return ""
+}
+
+// Slept gives the time that the machine has slept since it was started.
+func Slept() time.Duration {
+	var all, awake unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &all) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &awake) != nil {
+		return 0
+	}
+	return max(0, time.Duration(all.Nano()-awake.Nano()))
+}
+
 func envHasMark(env []byte, marker string) bool {
 	want := []byte(MarkVariable + "=" + marker)
 	for kv := range bytes.SplitSeq(env, []byte{0}) {
