@@ -48,11 +48,8 @@ func ownCert(issue func() (tls.Certificate, error)) certificate {
 func operatorCert(cert, key string, log *slog.Logger) (certificate, error) {
 	load := func() (*tls.Certificate, time.Time, error) {
 		at := changedAt(cert, key)
-		c, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, at, fmt.Errorf("load the certificate %s with the key %s: %w", cert, key, err)
-		}
-		return &c, at, nil
+		c, err := loadPair(cert, key)
+		return c, at, err
 	}
 	pair, at, err := load()
 	if err != nil {
@@ -78,6 +75,14 @@ func operatorCert(cert, key string, log *slog.Logger) (certificate, error) {
 		}
 		return pair, nil
 	}, nil
+}
+
+func loadPair(cert, key string) (*tls.Certificate, error) {
+	c, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("load the certificate %s with the key %s: %w", cert, key, err)
+	}
+	return &c, nil
 }
 
 // changedAt gives when the younger of two files was written.

@@ -183,8 +183,12 @@ func TestOperatorsCertificateIsTakenUpAnew(t *testing.T) {
 }
 
 func TestBadCertificateIsRefusedAtOnce(t *testing.T) {
-	_, err := New(Config{Dir: t.TempDir(), Listen: "127.0.0.1:0", Bootstrap: true, TLSCert: "/nowhere/cert.pem", TLSKey: "/nowhere/key.pem"})
+	dir := filepath.Join(t.TempDir(), "hub")
+	_, err := New(Config{Dir: dir, Listen: "127.0.0.1:0", Bootstrap: true, TLSCert: "/nowhere/cert.pem", TLSKey: "/nowhere/key.pem"})
 	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "/nowhere/cert.pem") {
 		t.Errorf("New: %v", err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the refused hub left something in %s: %v", dir, err)
 	}
 }

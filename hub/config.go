@@ -52,6 +52,16 @@ type Retention struct {
 
 const day = 24 * time.Hour
 
+// Check says what is wrong with the configuration, the operator's certificate
+// included. It writes nothing.
+func (c Config) Check() error {
+	if err := c.complete(); err != nil || c.TLSCert == "" {
+		return err
+	}
+	_, err := loadPair(c.TLSCert, c.TLSKey)
+	return err
+}
+
 func (c *Config) complete() error {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -71,6 +71,9 @@ type Hub struct {
 func New(cfg Config) (*Hub, error) { return newHub(cfg, time.Now) }
 
 func newHub(cfg Config, wall func() time.Time) (*Hub, error) {
+	if err := cfg.Check(); err != nil {
+		return nil, err
+	}
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}

@@ -127,7 +127,8 @@ func (h *Hub) ticket(secret string, expires time.Time) (text, command string) {
 		t.Pin = sum[:]
 	}
 	text = t.String()
-	return text, "tugline runner run --data-dir ~/.local/share/tugline/runner --ticket " + text
+	// In the environment it is not for everybody on that machine to read.
+	return text, "TUGLINE_TICKET=" + text + " tugline runner run --data-dir ~/.local/share/tugline/runner"
 }
 
 // Ticket makes a join ticket with the defaults, for whoever started the node.
