@@ -69,7 +69,7 @@ func (s *Server) interval(open []state.Open) time.Duration {
 func (x *session) tell(r *fleet.Runner, v state.View, hb wire.Heartbeat) {
 	if hb.Facts != nil && !reflect.DeepEqual(normal(r.Facts), normal(*hb.Facts)) {
 		if b, err := json.Marshal(hb.Facts); err == nil && len(b) <= maxFollow {
-			x.once(fleet.Fence{}, &state.UpdateRunner{ID: x.runner, Facts: hb.Facts})
+			x.once(fleet.Fence{}, 0, &state.UpdateRunner{ID: x.runner, Facts: hb.Facts})
 		}
 	}
 	for _, view := range hb.Attempts {
@@ -83,9 +83,9 @@ func (x *session) tell(r *fleet.Runner, v state.View, hb wire.Heartbeat) {
 		}
 		switch {
 		case a.State == fleet.AttemptAssigned && a.Phase == "" && view.Phase == "preparing":
-			x.once(a.Fence, &state.RecordFacts{Job: j.ID, Fence: a.Fence, Facts: []state.Fact{{Kind: "phase", Value: json.RawMessage(`"preparing"`)}}})
+			x.once(a.Fence, lasting, &state.RecordFacts{Job: j.ID, Fence: a.Fence, Facts: []state.Fact{{Kind: "phase", Value: json.RawMessage(`"preparing"`)}}})
 		case a.State == fleet.AttemptLost && !a.Gone && alive(view.Phase):
-			x.once(a.Fence, &state.ReviveAttempt{Job: j.ID, Fence: a.Fence})
+			x.once(a.Fence, 0, &state.ReviveAttempt{Job: j.ID, Fence: a.Fence})
 		}
 	}
 }
@@ -100,9 +100,14 @@ func alive(phase string) bool {
 	return false
 }
 
-// once proposes a command beside the session's other work, unless one for the same
-// attempt is still on its way. What is not committed is found again at the next beat.
-func (x *session) once(f fleet.Fence, cmd state.Command) {
+// lasting is how long an attempt has to prepare before that is worth an entry of its
+// own: most small jobs are accepted sooner.
+const lasting = 100 * time.Millisecond
+
+// once proposes a command beside the session's other work, after a time, unless one
+// for the same attempt is still on its way. One that was to wait is not proposed where
+// its attempt went on meanwhile. What is not committed is found again at the next beat.
+func (x *session) once(f fleet.Fence, after time.Duration, cmd state.Command) {
 	x.mu.Lock()
 	if x.proposed[f] || x.ended != nil {
 		x.mu.Unlock()
@@ -120,6 +125,9 @@ func (x *session) once(f fleet.Fence, cmd state.Command) {
 	}
 	ok := x.srv.spawn(func() {
 		defer forget()
+		if after > 0 && !x.still(f, after) {
+			return
+		}
 		if err := x.srv.propose(x.srv.life, cmd); err != nil {
 			x.srv.cfg.Logger.Info("propose what a heartbeat showed", "runner", x.runner, "fence", f.String(), "err", err)
 		}
@@ -127,4 +135,22 @@ func (x *session) once(f fleet.Fence, cmd state.Command) {
 	if !ok {
 		forget()
 	}
+}
+
+// still waits, and says whether the attempt is then as it was: assigned, and nothing
+// more is known of it.
+func (x *session) still(f fleet.Fence, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-x.srv.life.Done():
+		return false
+	}
+	for _, o := range x.srv.cfg.Proposer.View().OpenOf(x.runner) {
+		if o.Attempt.Fence == f {
+			return o.Attempt.State == fleet.AttemptAssigned && o.Attempt.Phase == ""
+		}
+	}
+	return false
 }
