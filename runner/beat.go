@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"cmp"
 	"context"
 	"reflect"
 	"time"
@@ -113,7 +112,7 @@ func (r *Runner) heartbeat(full bool) wire.Heartbeat {
 // offer gives the slots offered now and, where there are none, why.
 func (r *Runner) offer() (slots int, declining string) {
 	r.mu.Lock()
-	owner, low := r.owner, cmp.Or(r.noRoom, r.lowDisk)
+	owner, low := r.owner, r.lowDisk
 	r.mu.Unlock()
 	switch end, quiet := owner.quietUntil(time.Now()); {
 	case owner.Paused != "":
