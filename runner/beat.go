@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"reflect"
 	"time"
@@ -10,7 +11,7 @@ import (
 )
 
 // settleTime gathers changes that come close together into one heartbeat.
-const settleTime = 50 * time.Millisecond
+const settleTime = 10 * time.Millisecond
 
 // beats sends the heartbeats of one session: the first is full and goes at once.
 func (l *link) beats(ctx context.Context, s *session) {
@@ -112,7 +113,7 @@ func (r *Runner) heartbeat(full bool) wire.Heartbeat {
 // offer gives the slots offered now and, where there are none, why.
 func (r *Runner) offer() (slots int, declining string) {
 	r.mu.Lock()
-	owner, low := r.owner, r.lowDisk
+	owner, low := r.owner, cmp.Or(r.noRoom, r.lowDisk)
 	r.mu.Unlock()
 	switch end, quiet := owner.quietUntil(time.Now()); {
 	case owner.Paused != "":

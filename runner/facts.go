@@ -258,9 +258,9 @@ func (r *Runner) watchDisk(ctx context.Context) {
 			case ctx.Err() != nil:
 				return
 			case err != nil:
-				low = "the free space of the data directory is not known"
+				low = "storage: the free space of the data directory is not known"
 			case free < least:
-				low = fmt.Sprintf("too little free space: %d MiB of the %d MiB that the owner wants left", free>>20, least>>20)
+				low = fmt.Sprintf("storage: too little free space: %d MiB of the %d MiB that the owner wants left", free>>20, least>>20)
 			}
 		}
 		r.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"tugline.dev/tugline/runner/attempt"
@@ -21,8 +22,7 @@ func (l *link) reconciles(ctx context.Context, s *session, sets <-chan wire.Hear
 		select {
 		case rep := <-sets:
 			if err := l.r.reconcile(s, rep); err != nil {
-				l.r.fatal(err)
-				return
+				l.r.trouble(err) // what was not done is in the next set again
 			}
 		case <-ctx.Done():
 			return
@@ -41,11 +41,12 @@ func (r *Runner) reconcile(s *session, rep wire.HeartbeatReply) error {
 		r.log.Debug("an older desired set is passed over", "term", rep.Term, "index", rep.Index)
 		return nil
 	}
+	var failed error
 	named := make(map[fleet.Fence]bool, len(rep.Desired))
 	for _, d := range rep.Desired {
 		named[d.Fence] = true
 		if err := r.line(s, d); err != nil {
-			return err
+			failed = errors.Join(failed, err) // of one attempt; the others go on
 		}
 	}
 	r.mu.Lock()
@@ -53,7 +54,7 @@ func (r *Runner) reconcile(s *session, rep wire.HeartbeatReply) error {
 	for f, h := range r.attempts {
 		h.unlisted = !named[f]
 	}
-	return nil
+	return failed
 }
 
 // line does what the plan says about one line of a desired set.
@@ -155,7 +156,11 @@ func (r *Runner) assign(s *session, d wire.Desired) error {
 	}
 	slots, declining := r.offer()
 	if declining != "" {
-		return r.decline(d, attempt.Declined{Code: fleet.OwnerPolicy, Detail: declining, RetryAfter: time.Minute})
+		code := fleet.OwnerPolicy
+		if strings.HasPrefix(declining, "storage: ") {
+			code = fleet.Storage
+		}
+		return r.decline(d, attempt.Declined{Code: code, Detail: declining, RetryAfter: time.Minute})
 	}
 	if r.busy() >= slots {
 		return r.decline(d, attempt.Declined{Code: fleet.NoSlot, Detail: fmt.Sprintf("all %d slots of this runner are in use", slots), RetryAfter: busyRetry})
@@ -165,11 +170,12 @@ func (r *Runner) assign(s *session, d wire.Desired) error {
 		return r.decline(d, attempt.Declined{Code: fleet.BadRequest, Detail: err.Error()})
 	}
 	if err != nil {
-		return err
+		r.trouble(err)
+		return r.decline(d, attempt.Declined{Code: fleet.Storage, Detail: err.Error(), RetryAfter: time.Minute})
 	}
 	r.log.Info("assignment taken on", "job", string(as.Job), "fence", as.Fence.String(), "attempt", as.Attempt)
 	r.start(a)
-	r.link.beat(false)
+	r.link.beat(true)
 	return nil
 }
 
@@ -204,30 +210,43 @@ func (r *Runner) stop(s *session, d wire.Desired, a *attempt.Attempt) error {
 	return nil
 }
 
-// missing answers for an attempt of which nothing is here, once a session.
+// missing answers for an attempt of which nothing is here, once a session. A process
+// of it may be here all the same, where the journal was set back: it is ended first.
 func (r *Runner) missing(d wire.Desired, lost bool) error {
 	if _, ok := r.journal.Attempt(d.Fence); ok || r.journal.PendingOf(d.Fence) {
 		return nil
 	}
 	r.mu.Lock()
 	said := r.answered[d.Fence]
-	if len(r.answered) > 10000 {
-		clear(r.answered)
-	}
-	r.answered[d.Fence] = true
 	r.mu.Unlock()
 	if said {
 		return nil
 	}
-	r.log.Warn("nothing of an attempt is here", "job", string(d.Job), "fence", d.Fence.String(), "accepted", lost)
-	if !lost {
-		return r.put(d, attempt.KindGone, nil)
+	n, err := r.host.Clear(d.Fence)
+	if err != nil { // nothing is said before it is proven; the next set asks again
+		r.log.Error("processes of an attempt without a record could not be ended", "job", string(d.Job), "fence", d.Fence.String(), "err", err)
+		return nil
 	}
-	err := r.put(d, attempt.KindLost, attempt.Lost{Detail: "the runner has no record and no process of the attempt"})
-	if err != nil {
+	r.log.Warn("nothing of an attempt is here", "job", string(d.Job), "fence", d.Fence.String(), "accepted", lost, "ended", n)
+	detail := "the runner has no record and no process of the attempt"
+	if n > 0 {
+		detail = fmt.Sprintf("the runner has no record of the attempt; %d of its processes were found and ended", n)
+	}
+	if lost {
+		if err := r.put(d, attempt.KindLost, attempt.Lost{Detail: detail}); err != nil {
+			return err
+		}
+	}
+	if err := r.put(d, attempt.KindGone, nil); err != nil {
 		return err
 	}
-	return r.put(d, attempt.KindGone, nil)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.answered) > 10000 {
+		clear(r.answered)
+	}
+	r.answered[d.Fence] = true
+	return nil
 }
 
 func assignmentOf(as wire.Assignment) attempt.Assignment {

@@ -55,7 +55,14 @@ func (l *link) reports(ctx context.Context, s *session) {
 			if len(items) == 0 {
 				break
 			}
-			if err := l.sendReport(s, items); err != nil {
+			rep, bad := l.wording(items)
+			if len(bad) > 0 { // what can't be said waits, and with it what follows of its attempt
+				o.settle(bad, time.Now())
+			}
+			if len(rep.Items) == 0 {
+				continue
+			}
+			if err := sendReport(s, rep); err != nil {
 				s.end(err)
 				return
 			}
@@ -140,15 +147,27 @@ func (o *outbox) until(now time.Time) time.Duration {
 	return d
 }
 
-func (l *link) sendReport(s *session, items []journal.Item) error {
-	var rep wire.Report
+// wording gives the report of items. One that can't be put into words keeps back what
+// follows of its attempt, and nothing else.
+func (l *link) wording(items []journal.Item) (rep wire.Report, bad []settled) {
+	held := map[fleet.Fence]bool{}
 	for _, it := range items {
-		w, err := l.reportItem(it)
-		if err != nil {
-			return err
+		if !held[it.Fence] {
+			w, err := l.reportItem(it)
+			if err == nil {
+				rep.Items = append(rep.Items, w)
+				continue
+			}
+			held[it.Fence] = true
+			l.r.log.Error("report can't be sent", "job", string(it.Job), "fence", it.Fence.String(), "kind", it.Kind, "err", err)
+			l.r.alert("outbox", fmt.Sprintf("a report about attempt %s of job %s can't be sent: %v", it.Fence, it.Job, err))
 		}
-		rep.Items = append(rep.Items, w)
+		bad = append(bad, settled{it.Seq, true})
 	}
+	return rep, bad
+}
+
+func sendReport(s *session, rep wire.Report) error {
 	body, err := wire.Encode(rep)
 	if err != nil {
 		return fmt.Errorf("encode report: %w", err)
@@ -218,7 +237,8 @@ func (l *link) settle(_ *session, ack wire.ReportAck) error {
 		}
 	}
 	if err := r.journal.Ack(done...); err != nil {
-		r.fatal(err)
+		// They stay in the outbox and are said again; the hub knows them by their numbers.
+		r.trouble(err)
 		return err
 	}
 	for _, k := range ack.Items {

@@ -46,7 +46,7 @@ type Runner struct {
 	link    *link
 	work    sync.WaitGroup
 	life    context.Context // of attempts
-	fatal   func(error)     // ends Run
+	reaped  bool            // no process without a record is left of an earlier life
 
 	detectNow chan struct{}
 
@@ -60,6 +60,8 @@ type Runner struct {
 	harnesses   []fleet.HarnessInfo
 	alerts      map[string]string
 	lowDisk     string
+	noRoom      string    // what the disk did not take when it was last written to
+	noRoomAt    time.Time // when that was
 	attempts    map[fleet.Fence]*held
 	answered    map[fleet.Fence]bool // told the hub that nothing of it is here
 	acks        chan<- []settled     // to the reporter of the present session
@@ -119,6 +121,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	r.host = &attempt.Host{
 		Dir: r.cfg.Dir, Self: r.cfg.Self, Journal: j, Hub: r.link, Trees: r.trees, Policy: r.policy, Harness: r.harness,
 		Secrets: r.secrets, Free: r.free, Environ: os.Environ, Logger: r.log, CredentialFile: filepath.Join(r.cfg.Dir, "git-credentials.yaml"),
+		Mark: r.mark(), Trouble: r.trouble,
 	}
 
 	// In development mode the link outlives ctx until the jobs have ended.
@@ -127,19 +130,19 @@ func (r *Runner) Run(ctx context.Context) error {
 		work, cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	}
 	defer cancel(nil)
-	var failed error
-	var once sync.Once
-	r.fatal = func(err error) { once.Do(func() { failed = err; cancel(err) }) }
+	var failed error // nothing but the hub ends Run with one
 	r.life = work
 	r.recover()
 	r.work.Go(func() {
-		if err := r.link.run(work); err != nil {
-			r.fatal(err)
+		if failed = r.link.run(work); failed != nil {
+			cancel(failed)
 		}
 	})
 	r.work.Go(func() { r.watchOwner(work) })
 	r.work.Go(func() { r.detects(work) })
 	r.work.Go(func() { r.watchDisk(work) })
+	r.work.Go(func() { r.watchRoom(work) })
+	r.work.Go(func() { r.reaps(work) })
 	r.work.Go(func() { r.hangUps(work) })
 	if r.cfg.DevMode {
 		select {
@@ -170,14 +173,16 @@ func (r *Runner) hangUps(ctx context.Context) {
 	}
 }
 
-// recover takes up every attempt of the journal.
+// recover ends what runs without a record, and takes up every attempt of the journal.
 func (r *Runner) recover() {
+	r.reaped = r.reap()
 	var found []*attempt.Attempt // all before the first one runs: those of one job wait for each other
 	for _, rec := range r.journal.Attempts() {
 		var as wire.Assignment
 		if err := wire.Decode(rec.Assignment, &as); err != nil {
 			r.log.Error("assignment in the journal cannot be read", "fence", rec.Fence.String(), "err", err)
 			r.alert("journal", fmt.Sprintf("attempt %s of job %s cannot be read from the journal", rec.Fence, rec.Job))
+			found = append(found, r.host.Abandon(rec, errors.New("its assignment in the journal can't be read")))
 			continue
 		}
 		found = append(found, r.host.Resume(rec, assignmentOf(as)))
@@ -193,14 +198,10 @@ func (r *Runner) start(a *attempt.Attempt) {
 	r.attempts[a.Fence()] = &held{attempt: a}
 	r.mu.Unlock()
 	r.work.Go(func() {
-		err := a.Run(r.life)
+		a.Run(r.life)
 		r.mu.Lock()
 		delete(r.attempts, a.Fence())
 		r.mu.Unlock()
-		if err != nil {
-			r.fatal(err)
-			return
-		}
 		r.changed()
 	})
 }

@@ -129,7 +129,7 @@ func (g greeting) answer(frame []byte) (hello []byte, s *session, err error) {
 	// What the hub is told must be durable: a count that went back over a power cut
 	// would look like a copied identity.
 	if err := g.r.journal.Sync(); err != nil {
-		return nil, nil, err
+		g.r.trouble(err) // the count stays that of what is durable
 	}
 	facts := g.r.facts()
 	hello, err = wire.SealHello(g.id.HMACKey, frame, wire.Hello{

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -71,6 +72,11 @@ type Host struct {
 	Logger  *slog.Logger
 	// CredentialFile is the owner's git-credentials.yaml; it need not exist.
 	CredentialFile string
+	// Mark begins the marker of every process launched from Dir, and no other's.
+	Mark string
+	// Trouble is told that the disk does not take what is to be written; it may be nil
+	// and never blocks.
+	Trouble func(error)
 
 	mu   sync.Mutex
 	here map[fleet.JobID][]*Attempt // begun or resumed, until their Run returns
@@ -151,7 +157,8 @@ type Attempt struct {
 	output     int64
 	sent       int64
 
-	resumed bool // found again by a restarted runner; set before Run
+	resumed bool  // found again by a restarted runner, or by a second try; of Run's goroutine
+	broken  error // why it can't be gone on with, known before Run
 
 	factMu sync.Mutex                // held over the number of a fact
 	resend func(ctx context.Context) // brings the streams to the hub once more; nil without streams. Of Run's goroutine
@@ -208,18 +215,46 @@ func (h *Host) Resume(rec journal.Attempt, asg Assignment) *Attempt {
 	return a
 }
 
+// Abandon finds an attempt of the journal of which nothing but the record can be
+// read: Run ends what there is of it and reports it.
+func (h *Host) Abandon(rec journal.Attempt, cause error) *Attempt {
+	a := h.Resume(rec, Assignment{Job: rec.Job, Fence: rec.Fence})
+	a.broken = cause
+	return a
+}
+
 // Run takes a begun or resumed attempt as far as it goes. It returns when nothing of
 // it is owed any more, or ctx ends; then its process, if there is one, goes on, and
-// a later runner finds it. The error is one of the journal, which is fatal.
-func (a *Attempt) Run(ctx context.Context) error {
+// a later runner finds it. A full disk is waited out. Whatever else fails is tried
+// again from what the journal holds, and in the end the attempt is given up: its
+// processes are ended and it is reported.
+func (a *Attempt) Run(ctx context.Context) {
 	defer close(a.done)
 	defer a.host.leave(a)
-	err := a.run(ctx)
-	if err != nil && ctx.Err() == nil {
-		a.log.Error("attempt ended with an error", "err", err)
-		return fmt.Errorf("attempt %s of job %s: %w", a.asg.Fence, a.asg.Job, err)
+	if a.broken != nil {
+		a.giveUp(ctx, a.broken)
+		return
 	}
-	return nil
+	for try := 1; ; {
+		err := a.run(ctx)
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return
+		case NoRoom(err):
+			a.host.trouble(err)
+			a.tell("waits for the disk: " + err.Error())
+		case try >= maxTries:
+			a.giveUp(ctx, err)
+			return
+		default:
+			try++
+		}
+		a.log.Warn("attempt is taken up again after an error", "err", err)
+		a.resumed = true
+		if !pause(ctx, tryAgain<<try) {
+			return
+		}
+	}
 }
 
 func (a *Attempt) run(ctx context.Context) error {
@@ -230,6 +265,10 @@ func (a *Attempt) run(ctx context.Context) error {
 	proc := journal.Gone
 	var status process.Status
 	if rec.Progress.Intent {
+		if _, err := os.Stat(a.processDir()); errors.Is(err, fs.ErrNotExist) {
+			a.giveUp(ctx, errors.New("its directory is gone"))
+			return nil
+		}
 		var err error
 		if status, err = process.Attach(a.processDir()); err != nil {
 			return err
@@ -403,6 +442,11 @@ func (a *Attempt) sweep(ctx context.Context) bool {
 	for {
 		n, err := process.Sweep(a.processDir())
 		if err == nil {
+			var more int
+			more, err = a.sweepMark()
+			n += more
+		}
+		if err == nil {
 			if n > 0 {
 				a.log.Info("leftover processes ended", "count", n)
 			}
@@ -410,9 +454,7 @@ func (a *Attempt) sweep(ctx context.Context) bool {
 		}
 		a.log.Warn("processes of the attempt could not be swept", "err", err)
 		a.tell("its processes can't be ended: " + err.Error())
-		select {
-		case <-time.After(sweepAgain):
-		case <-ctx.Done():
+		if !pause(ctx, sweepAgain) {
 			return false
 		}
 	}

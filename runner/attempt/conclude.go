@@ -77,13 +77,18 @@ func (a *Attempt) conclude(ctx context.Context, f *feed, o fleet.Outcome) error 
 			detail += "; its own stream had told an end: " + string(o.Class)
 		}
 		a.fact("note", detail)
-		return a.lost(detail)
+		return a.lost(ctx, detail)
 	}
-	ev, d, push, err := a.evidence(ctx, f, o.Class)
+	var ev *fleet.Evidence
+	var d delivery
+	var push *journal.Push
+	err := a.insist(ctx, func() (err error) {
+		if ev, d, push, err = a.evidence(ctx, f, o.Class); err != nil || ctx.Err() != nil {
+			return err
+		}
+		return a.saveDelivery(d)
+	})
 	if err != nil || ctx.Err() != nil {
-		return err
-	}
-	if err := a.saveDelivery(d); err != nil {
 		return err
 	}
 	if o.Model == "" {
@@ -104,7 +109,7 @@ func (a *Attempt) conclude(ctx context.Context, f *feed, o fleet.Outcome) error 
 		fin.Usage = &o.Usage
 	}
 	a.ended()
-	return a.put(journal.Durable, KindFinished, fin, func(p *journal.Progress) {
+	return a.put(ctx, journal.Durable, KindFinished, fin, func(p *journal.Progress) {
 		p.Finished, p.SessionID, p.Model, p.Usage, p.Push, p.Phase = true, o.SessionID, o.Model, fin.Usage, push, "finished"
 	})
 }
@@ -140,6 +145,9 @@ func (a *Attempt) evidence(ctx context.Context, f *feed, class fleet.FailureClas
 	if err != nil {
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return ev, d, nil, nil
+		}
+		if NoRoom(err) && !a.isStopped() {
+			return ev, d, nil, err // the result is worth waiting for room
 		}
 		a.log.Error("result could not be taken in", "err", err)
 		rec, _ := a.host.Journal.Attempt(a.asg.Fence)
@@ -278,11 +286,11 @@ func (m mask) copy(to io.Writer, from io.Reader) error {
 }
 
 // seal says that the hub holds both streams whole.
-func (a *Attempt) seal(f *feed) error {
+func (a *Attempt) seal(ctx context.Context, f *feed) error {
 	output, events, _, _ := f.at()
 	if why := f.lacking(); why != nil {
 		// There is nothing that could be sent again: the hub has refused it for good.
-		return a.host.Journal.Update(a.asg.Fence, journal.Lazy, func(p *journal.Progress) { p.Sealed = true })
+		return a.record(ctx, journal.Lazy, func(p *journal.Progress) { p.Sealed = true })
 	}
-	return a.put(journal.Lazy, KindSealed, Sealed{Output: output, Events: events}, func(p *journal.Progress) { p.Sealed = true })
+	return a.put(ctx, journal.Lazy, KindSealed, Sealed{Output: output, Events: events}, func(p *journal.Progress) { p.Sealed = true })
 }

@@ -25,7 +25,7 @@ const (
 func (a *Attempt) upload(ctx context.Context) error {
 	d, err := a.loadDelivery()
 	if err != nil {
-		return err
+		a.log.Error("files of the result can't be sent", "err", err)
 	}
 	if len(d.Blobs) == 0 {
 		return nil
@@ -76,7 +76,7 @@ func (a *Attempt) untilForgotten(ctx context.Context) error {
 		return nil
 	}
 	a.erase()
-	return a.host.Journal.Forget(a.asg.Fence)
+	return a.drop(ctx)
 }
 
 // push pushes where that was asked for, as soon as the hub grants it: it does so for
@@ -99,7 +99,7 @@ func (a *Attempt) push(ctx context.Context) error {
 			return a.pushPermitted(ctx, p)
 		case finalRefusal(err) || time.Since(begun) > permitPeriod:
 			a.log.Info("push refused", "err", err)
-			return a.pushed(p, "refused: "+fleet.CutText(err.Error(), fleet.MaxDetail))
+			return a.pushed(ctx, p, "refused: "+fleet.CutText(err.Error(), fleet.MaxDetail))
 		}
 		a.tell("waiting for the permit to push")
 		select {
@@ -126,14 +126,14 @@ func finalRefusal(err error) bool {
 
 func (a *Attempt) pushPermitted(ctx context.Context, p journal.Push) error {
 	if a.host.Policy().Push == "never" {
-		return a.pushed(p, "the owner of this runner lets nothing be pushed from it")
+		return a.pushed(ctx, p, "the owner of this runner lets nothing be pushed from it")
 	}
 	a.tell("pushing " + p.Ref)
+	var t *worktree.Tree
 	store, err := a.host.Trees()
-	if err != nil {
-		return err
+	if err == nil {
+		t, err = store.Reopen(ctx, a.asg.Job)
 	}
-	t, err := store.Reopen(ctx, a.asg.Job)
 	if err == nil {
 		err = t.Push(ctx, worktree.PushRequest{Remote: p.Remote, Branch: p.Ref, SHA: p.SHA, Env: a.pushEnv(), Progress: a.tell})
 	}
@@ -142,14 +142,14 @@ func (a *Attempt) pushPermitted(ctx context.Context, p journal.Push) error {
 	}
 	if err != nil {
 		a.log.Warn("push failed", "err", err)
-		return a.pushed(p, fleet.CutText(err.Error(), fleet.MaxDetail))
+		return a.pushed(ctx, p, fleet.CutText(err.Error(), fleet.MaxDetail))
 	}
-	return a.pushed(p, "pushed")
+	return a.pushed(ctx, p, "pushed")
 }
 
-func (a *Attempt) pushed(p journal.Push, result string) error {
+func (a *Attempt) pushed(ctx context.Context, p journal.Push, result string) error {
 	body := Pushed{Ref: p.Ref, SHA: p.SHA, Result: result}
-	if err := a.put(journal.Durable, KindPushed, body, func(g *journal.Progress) { g.Push = nil }); err != nil {
+	if err := a.put(ctx, journal.Durable, KindPushed, body, func(g *journal.Progress) { g.Push = nil }); err != nil {
 		return fmt.Errorf("report push: %w", err)
 	}
 	return nil

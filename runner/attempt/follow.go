@@ -1,7 +1,6 @@
 package attempt
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"tugline.dev/tugline/runner/harness"
 	"tugline.dev/tugline/runner/process"
@@ -130,7 +130,7 @@ func (a *Attempt) follow(ctx context.Context, status process.Status) error {
 	})
 
 	if status.State == process.Running {
-		if status, err = a.watch(ctx); err != nil || ctx.Err() != nil {
+		if status, err = a.watch(ctx, status.Started.StartedAt); err != nil || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -173,7 +173,7 @@ func (a *Attempt) follow(ctx context.Context, status process.Status) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err := a.seal(f); err != nil {
+		if err := a.seal(ctx, f); err != nil {
 			return err
 		}
 	}
@@ -183,8 +183,9 @@ func (a *Attempt) follow(ctx context.Context, status process.Status) error {
 	return a.untilForgotten(ctx)
 }
 
-// watch waits for the end of the process and passes a stop on.
-func (a *Attempt) watch(ctx context.Context) (process.Status, error) {
+// watch waits for the end of the process and passes a stop on. Where the supervisor
+// neither obeys a stop nor holds the time limit, the runner does both itself.
+func (a *Attempt) watch(ctx context.Context, started time.Time) (process.Status, error) {
 	type answer struct {
 		status process.Status
 		err    error
@@ -195,17 +196,33 @@ func (a *Attempt) watch(ctx context.Context) (process.Status, error) {
 		ended <- answer{s, err}
 	}()
 	stop := a.stop
+	var force, limit <-chan time.Time
+	if left, ok := a.left(started); ok {
+		timer := time.NewTimer(left)
+		defer timer.Stop()
+		limit = timer.C
+	}
+	reason, detail := process.ReasonTimeout, limitText(bound(a.asg.Spec.Timeouts.Total, fleet.DefaultTimeout))
 	for {
 		select {
 		case <-stop:
-			stop = nil
+			stop, limit = nil, nil
 			a.mu.Lock()
-			reason := a.stopReason
+			reason, detail = process.ReasonStopped, a.stopReason
 			a.mu.Unlock()
-			a.enter(Stopping, "stopping", reason)
-			if err := process.Stop(a.processDir(), reason); err != nil && !errors.Is(err, process.ErrGone) {
+			a.enter(Stopping, "stopping", detail)
+			if err := process.Stop(a.processDir(), detail); err != nil && !errors.Is(err, process.ErrGone) {
 				a.log.Warn("process could not be told to stop", "err", err)
 			}
+			force = time.After(stopGrace + stopMargin)
+		case <-limit:
+			force = time.After(0)
+		case <-force:
+			if err := a.force(reason, detail); err != nil {
+				a.log.Warn("process could not be ended", "err", err)
+				a.tell("its processes can't be ended: " + err.Error())
+			}
+			force = time.After(sweepAgain)
 		case e := <-ended:
 			if ctx.Err() != nil {
 				return e.status, nil
@@ -221,7 +238,12 @@ func (a *Attempt) watch(ctx context.Context) (process.Status, error) {
 // derive turns the recorded output into events, from its first byte: the file is a
 // function of the frames and of what was asked, so that a restarted runner writes
 // the same bytes again. over ends when no byte is written any more and f.exit is set.
-func (a *Attempt) derive(ctx, over context.Context, f *feed) (fleet.Outcome, error) {
+func (a *Attempt) derive(ctx, over context.Context, f *feed) (_ fleet.Outcome, err error) {
+	defer func() { // what an agent writes must not end the runner
+		if p := recover(); p != nil {
+			err = fmt.Errorf("derive events: the output is beyond the parser of %s: %v", a.asg.Spec.Harness, p)
+		}
+	}()
 	h, ok := harness.Lookup(a.asg.Spec.Harness)
 	if !ok {
 		return fleet.Outcome{}, fmt.Errorf("derive events: harness %q: %w", a.asg.Spec.Harness, fleet.HarnessMissing)
@@ -233,12 +255,23 @@ func (a *Attempt) derive(ctx, over context.Context, f *feed) (fleet.Outcome, err
 			req.PriorUsage = *r.Usage
 		}
 	}
-	file, err := os.OpenFile(a.eventsFile(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	var file *os.File
+	err = a.insist(ctx, func() (err error) {
+		file, err = os.OpenFile(a.eventsFile(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+		return err
+	})
 	if err != nil {
 		return fleet.Outcome{}, fmt.Errorf("derive events: %w", err)
 	}
 	defer file.Close()
-	d := &derived{a: a, f: f, parser: h.Parser(req), out: bufio.NewWriterSize(file, 64<<10)}
+	d := &derived{a: a, f: f, parser: h.Parser(req), file: file}
+	if rec, ok := a.host.Journal.Attempt(a.asg.Fence); ok {
+		for _, dir := range []string{rec.Progress.Dir, rec.Progress.RealDir} {
+			if dir != "" {
+				d.roots = append(d.roots, dir)
+			}
+		}
+	}
 
 	buf := make([]byte, 256<<10)
 	var off int64
@@ -259,7 +292,7 @@ func (a *Attempt) derive(ctx, over context.Context, f *feed) (fleet.Outcome, err
 				case <-ctx.Done():
 					return fleet.Outcome{}, ctx.Err()
 				}
-				return d.end()
+				return d.end(ctx)
 			}
 		default:
 			return fleet.Outcome{}, fmt.Errorf("derive events: %w", err)
@@ -273,19 +306,24 @@ func (a *Attempt) derive(ctx, over context.Context, f *feed) (fleet.Outcome, err
 				break
 			}
 			off += int64(n)
-			if err := d.take(buf[:n]); err != nil {
+			if err := d.take(ctx, buf[:n]); err != nil {
 				return fleet.Outcome{}, err
 			}
 		}
 	}
 }
 
+// maxKept bounds the room for events that is kept from one piece of output to the next.
+const maxKept = 64 << 10
+
 // derived writes the events of one run.
 type derived struct {
 	a      *Attempt
 	f      *feed
 	parser harness.Parser
-	out    *bufio.Writer
+	file   *os.File
+	roots  roots
+	unsaid []byte // lines that are not in the file yet
 	rest   []byte // of a frame that is not whole yet
 	frames int64  // bytes of whole frames
 	bytes  int64  // of events
@@ -293,7 +331,7 @@ type derived struct {
 	known  known  // what the hub was told of the CLI's session
 }
 
-func (d *derived) take(p []byte) error {
+func (d *derived) take(ctx context.Context, p []byte) error {
 	d.rest = append(d.rest, p...)
 	at := 0
 	for !d.bad {
@@ -309,12 +347,10 @@ func (d *derived) take(p []byte) error {
 		at += n
 		d.frames += int64(n)
 		events, live := d.parser.Frame(fr)
-		if err := d.write(events); err != nil {
-			return err
-		}
+		d.write(events)
 		if len(live) > 0 {
 			for i := range live {
-				live[i] = d.f.mask.event(live[i])
+				live[i] = d.f.mask.event(d.roots.event(live[i]))
 			}
 			d.a.host.Hub.Live(d.a.asg.Job, d.a.asg.Fence, live)
 		}
@@ -325,23 +361,27 @@ func (d *derived) take(p []byte) error {
 	}
 	d.a.wait(d.parser.Status())
 	d.a.tellSession(&d.known, d.parser)
-	return d.publish(false)
+	return d.publish(ctx, false)
 }
 
-func (d *derived) write(events []fleet.Event) error {
+func (d *derived) write(events []fleet.Event) {
 	for _, e := range events {
-		line := d.f.mask.event(e).Line()
-		d.bytes += int64(len(line))
-		if _, err := d.out.Write(line); err != nil {
+		d.unsaid = append(d.unsaid, d.f.mask.event(d.roots.event(e)).Line()...)
+	}
+}
+
+// publish brings the lines into the file, once there is room for them, and shows the
+// new lengths. What a reader has seen of the file never changes.
+func (d *derived) publish(ctx context.Context, final bool) error {
+	if len(d.unsaid) > 0 {
+		err := d.a.insist(ctx, func() error { _, err := d.file.WriteAt(d.unsaid, d.bytes); return err })
+		if err != nil {
 			return fmt.Errorf("write events: %w", err)
 		}
-	}
-	return nil
-}
-
-func (d *derived) publish(final bool) error {
-	if err := d.out.Flush(); err != nil {
-		return fmt.Errorf("write events: %w", err)
+		d.bytes += int64(len(d.unsaid))
+		if d.unsaid = d.unsaid[:0]; cap(d.unsaid) > maxKept {
+			d.unsaid = nil
+		}
 	}
 	d.a.mu.Lock()
 	d.a.output = d.frames
@@ -350,15 +390,13 @@ func (d *derived) publish(final bool) error {
 	return nil
 }
 
-func (d *derived) end() (fleet.Outcome, error) {
+func (d *derived) end(ctx context.Context) (fleet.Outcome, error) {
 	x := harness.ExitInfo{Code: -1, Reason: "lost"}
 	if e := d.f.exit; e != nil {
 		x = harness.ExitInfo{Code: e.Code, Signal: e.Signal, Reason: e.Reason}
 	}
 	events, outcome := d.parser.End(x)
-	if err := d.write(events); err != nil {
-		return outcome, err
-	}
+	d.write(events)
 	outcome.Detail = d.f.mask.text(outcome.Detail)
-	return outcome, d.publish(true)
+	return outcome, d.publish(ctx, true)
 }

@@ -2,8 +2,6 @@ package attempt
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,10 +26,19 @@ func (a *Attempt) launch(ctx context.Context, ready readiness) error {
 	if a.isStopped() {
 		return a.end(ctx, KindGone, nil)
 	}
-	err = a.host.Journal.Update(a.asg.Fence, journal.Durable, func(p *journal.Progress) {
+	stoppable, release := a.stoppable(ctx)
+	err = a.record(stoppable, journal.Durable, func(p *journal.Progress) {
 		p.Acked, p.Intent, p.Permissions, p.Phase = true, true, ready.permissions, "running"
+		p.Marker, p.Dir, p.RealDir = l.Marker, ready.dir, ""
+		if real, err := filepath.EvalSymlinks(ready.dir); err == nil && real != ready.dir {
+			p.RealDir = real
+		}
 	})
-	if err != nil {
+	release()
+	switch {
+	case err != nil && ctx.Err() == nil && a.isStopped():
+		return a.end(ctx, KindGone, nil)
+	case err != nil:
 		return err
 	}
 	// A shutdown of the runner must not cut a launch in half: the intent stands.
@@ -54,9 +61,9 @@ func startText(err error, program string) string {
 }
 
 func (a *Attempt) processLaunch(ready readiness) (process.Launch, error) {
-	var unique [8]byte
-	if _, err := rand.Read(unique[:]); err != nil {
-		return process.Launch{}, fmt.Errorf("make a marker: %w", err)
+	marker, err := a.host.marker(a.asg.Fence)
+	if err != nil {
+		return process.Launch{}, err
 	}
 	t := a.asg.Spec.Timeouts
 	// A command may be silent for as long as it likes, unless a bound was asked for.
@@ -66,10 +73,10 @@ func (a *Attempt) processLaunch(ready readiness) (process.Launch, error) {
 	}
 	l := process.Launch{
 		Argv: ready.launch.Argv, Dir: ready.dir, Env: ready.env.vars,
-		Marker:    "tugline-" + a.asg.Fence.String() + "-" + hex.EncodeToString(unique[:]),
+		Marker:    marker,
 		OutputCap: fleet.MaxOutput, MinFreeBytes: a.host.Policy().MinFree / 4,
 		Timeout: bound(t.Total, fleet.DefaultTimeout), Idle: bound(t.Idle, idle), FirstResponse: bound(t.First, first),
-		StopSignal: ready.launch.StopSignal,
+		StopSignal: ready.launch.StopSignal, Grace: stopGrace,
 	}
 	if err := a.saveHidden(ready.env.hidden); err != nil {
 		return l, err
@@ -140,7 +147,7 @@ func (a *Attempt) failedStart(ctx context.Context, ready readiness, detail strin
 		f.Evidence.Base, f.Evidence.Tip, f.Evidence.Branch, f.Evidence.Descends = ready.tree.Base, ready.tree.Base, ready.tree.Branch, true
 	}
 	a.enter(Ending, "finishing", "")
-	if err := a.saveDelivery(delivery{}); err != nil {
+	if err := a.insist(ctx, func() error { return a.saveDelivery(delivery{}) }); err != nil {
 		return err
 	}
 	sealed, err := a.item(KindSealed, Sealed{})
@@ -152,7 +159,7 @@ func (a *Attempt) failedStart(ctx context.Context, ready readiness, detail strin
 		return err
 	}
 	a.ended()
-	err = a.host.Journal.Update(a.asg.Fence, journal.Durable, func(p *journal.Progress) {
+	err = a.record(ctx, journal.Durable, func(p *journal.Progress) {
 		p.Acked, p.Finished, p.Sealed = true, true, true
 	}, fin, sealed)
 	if err != nil {

@@ -54,7 +54,7 @@ func (a *Attempt) fromStart(ctx context.Context) error {
 		}
 		// Lazy: it is made again as long as no permit is known.
 		acc := Accepted{Permissions: ready.permissions, BaseCommit: base, Notes: ready.notes}
-		err := a.put(journal.Lazy, KindAccepted, acc, func(p *journal.Progress) { p.Permissions, p.Base = ready.permissions, base })
+		err := a.put(ctx, journal.Lazy, KindAccepted, acc, func(p *journal.Progress) { p.Permissions, p.Base = ready.permissions, base })
 		if err != nil {
 			return err
 		}
@@ -98,6 +98,9 @@ func asDecline(err error) *decline {
 	var d *decline
 	if errors.As(err, &d) {
 		return d
+	}
+	if NoRoom(err) {
+		return &decline{code: fleet.Storage, detail: err.Error(), retry: true}
 	}
 	var c fleet.Code
 	if !errors.As(err, &c) {

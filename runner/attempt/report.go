@@ -93,13 +93,14 @@ func (a *Attempt) item(kind string, body any) (journal.Item, error) {
 	return it, nil
 }
 
-// put changes the attempt's record and adds one item, in one step.
-func (a *Attempt) put(d journal.Durability, kind string, body any, change func(*journal.Progress)) error {
+// put changes the attempt's record and adds one item, in one step; it waits for room
+// on the disk.
+func (a *Attempt) put(ctx context.Context, d journal.Durability, kind string, body any, change func(*journal.Progress)) error {
 	it, err := a.item(kind, body)
 	if err != nil {
 		return err
 	}
-	return a.host.Journal.Update(a.asg.Fence, d, change, it)
+	return a.record(ctx, d, change, it)
 }
 
 // fact tells one thing that happened. The first MaxFacts of an attempt are told; what
@@ -121,16 +122,19 @@ func (a *Attempt) factWith(kind string, value any, change func(*journal.Progress
 		return
 	}
 	seq := rec.Progress.Facts + 1
-	facts := []Fact{{Seq: seq, Kind: kind, At: time.Now().UTC(), Value: b}}
-	if err := a.put(journal.Lazy, KindFacts, facts, func(p *journal.Progress) { p.Facts = max(p.Facts, seq); change(p) }); err != nil {
+	it, err := a.item(KindFacts, []Fact{{Seq: seq, Kind: kind, At: time.Now().UTC(), Value: b}})
+	if err == nil {
+		err = a.host.Journal.Update(a.asg.Fence, journal.Lazy, func(p *journal.Progress) { p.Facts = max(p.Facts, seq); change(p) }, it)
+	}
+	if err != nil {
 		a.log.Warn("fact could not be journaled", "err", err)
 	}
 }
 
 // lost reports that nobody knows how the attempt ended, and that nothing of it is
 // left here.
-func (a *Attempt) lost(detail string) error {
-	lost, err := a.item(KindLost, Lost{Detail: detail})
+func (a *Attempt) lost(ctx context.Context, detail string) error {
+	lost, err := a.item(KindLost, Lost{Detail: fleet.CutText(detail, fleet.MaxDetail)})
 	if err != nil {
 		return err
 	}
@@ -139,13 +143,13 @@ func (a *Attempt) lost(detail string) error {
 		return err
 	}
 	a.ended()
-	return a.host.Journal.Update(a.asg.Fence, journal.Durable, func(p *journal.Progress) { p.Ended = true }, lost, gone)
+	return a.record(ctx, journal.Durable, func(p *journal.Progress) { p.Ended = true }, lost, gone)
 }
 
 // end reports an end without a result and waits for its acknowledgement.
 func (a *Attempt) end(ctx context.Context, kind string, body any) error {
 	a.ended()
-	if err := a.put(journal.Durable, kind, body, func(p *journal.Progress) { p.Ended = true }); err != nil {
+	if err := a.put(ctx, journal.Durable, kind, body, func(p *journal.Progress) { p.Ended = true }); err != nil {
 		return err
 	}
 	return a.settleEnd(ctx)
@@ -159,7 +163,7 @@ func (a *Attempt) settleEnd(ctx context.Context) error {
 		return nil
 	}
 	a.erase()
-	return a.host.Journal.Forget(a.asg.Fence)
+	return a.drop(ctx)
 }
 
 // settled waits until the outbox holds nothing of the attempt; false is the end of ctx.

@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"tugline.dev/tugline/shared/fleet"
 )
 
 // A file is a row of frames: length and checksum of the payload, four bytes each,
@@ -29,7 +31,7 @@ func frame(r record) ([]byte, error) {
 		return nil, fmt.Errorf("encode journal record: %w", err)
 	}
 	if len(payload) > maxPayload {
-		return nil, fmt.Errorf("encode journal record of %d bytes: over the limit of %d", len(payload), maxPayload)
+		return nil, fmt.Errorf("encode journal record of %d bytes: over the limit of %d: %w", len(payload), maxPayload, fleet.TooLarge)
 	}
 	b := make([]byte, frameHead, frameHead+len(payload))
 	binary.LittleEndian.PutUint32(b, uint32(len(payload)))
@@ -207,6 +209,15 @@ func (j *Journal) Sync() error {
 		return nil
 	}
 	return j.syncTo(upto)
+}
+
+// durableTo is syncTo that begins a new file where the old one can't be synced.
+func (j *Journal) durableTo(upto int64) error {
+	err := j.syncTo(upto)
+	if err != nil && j.rewrite() == nil {
+		return nil
+	}
+	return err
 }
 
 // syncTo waits until the file is durable up to a position. Callers that come

@@ -205,7 +205,12 @@ func TestFailedSyncBeginsANewFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	j.write = func(_ *os.File, b []byte, at int64) error { return writeAt(good, b, at) }
+	j.write = func(f *os.File, b []byte, at int64) error {
+		if f != w {
+			return syscall.ENOSPC // no room for a new file either
+		}
+		return writeAt(good, b, at)
+	}
 	j.file = w
 	if err := j.Put(Durable, Item{Fence: f, Kind: "one"}); err == nil {
 		t.Fatal("a failed fsync is no error")

@@ -78,6 +78,9 @@ type Progress struct {
 	Ended       bool              `json:"ended,omitempty"`    // declined, lost or gone: there is nothing more to do
 	Stop        string            `json:"stop,omitempty"`     // why it was told to stop
 	Phase       string            `json:"phase,omitempty"`
+	Marker      string            `json:"marker,omitempty"`   // of the processes launched
+	Dir         string            `json:"dir,omitempty"`      // in which they work
+	RealDir     string            `json:"real_dir,omitempty"` // without symbolic links, where that is another
 	Permissions fleet.Permissions `json:"permissions,omitempty"`
 	Base        string            `json:"base,omitempty"` // the starting commit
 	SessionID   string            `json:"session_id,omitempty"`
@@ -120,9 +123,9 @@ type Journal struct {
 	mu      sync.Mutex
 	state   state
 	file    *os.File
-	size    int64 // bytes written
-	base    int64 // bytes after the last compaction
-	durable int64 // bytes known to be on the disk
+	size    int64  // bytes written
+	base    int64  // bytes after the last compaction
+	durable int64  // bytes known to be on the disk
 	wrote   uint64 // number of the last record in the file
 	synced  uint64 // and of the last one known to be on the disk
 	syncs   uint64
@@ -369,7 +372,7 @@ func (j *Journal) putLocked(r record, d Durability) error {
 	}
 	j.mu.Unlock()
 	if err == nil && d == Durable {
-		err = j.syncTo(upto)
+		err = j.durableTo(upto)
 	}
 	j.signal(len(r.Put))
 	return err
@@ -464,7 +467,7 @@ func (j *Journal) commit(r record, d Durability) error {
 	upto, err := j.append(r, d)
 	j.mu.Unlock()
 	if err == nil && d == Durable {
-		err = j.syncTo(upto)
+		err = j.durableTo(upto)
 	}
 	return err
 }
