@@ -117,6 +117,14 @@ func TestKillLosesNothingAcknowledged(t *testing.T) {
 		t.Error("entries out of order")
 	}
 	t.Logf("%d acknowledged, %d kept, %+v", len(acked), len(kept), n.Status())
+	// A kill between a new snapshot and the removal of the oldest leaves one more;
+	// the next snapshot mends that.
+	if _, _, err := n.Propose(t.Context(), []byte("one more")); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Snapshot(); err != nil {
+		t.Fatal(err)
+	}
 	left, _ := os.ReadDir(dir + "/" + snapshotDir)
 	if len(left) > n.cfg.SnapshotKeep {
 		t.Errorf("%d snapshot directories left, want at most %d", len(left), n.cfg.SnapshotKeep)

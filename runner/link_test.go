@@ -226,6 +226,7 @@ func TestOlderDesiredSetIsPassedOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "a desired set to be seen", func() bool { return r.journal.Desired().Index > 0 })
 	seen := r.journal.Desired()
 	f := fleet.Fence{Epoch: 1, Index: 1 << 40}
 	line := []wire.Desired{{Job: "j", Fence: f, Intent: wire.IntentRun, Accepted: true}}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -54,7 +55,9 @@ func TestChildInheritsNothing(t *testing.T) {
 	saw(t, dir, "TUGLINE_MARK")
 	lines := strings.Split(strings.TrimSpace(outputOf(t, dir).stdout), "\n")
 	for _, line := range lines[:2] {
-		if !strings.HasSuffix(line, "\t0000000000000000") {
+		mask, err := strconv.ParseUint(line[strings.LastIndex(line, "\t")+1:], 16, 64)
+		// 32 and 33 are the C library's own; a make that spawned this test leaves them ignored.
+		if mask &^= 1<<31 | 1<<32; err != nil || mask != 0 {
 			t.Errorf("signals: got %s", line)
 		}
 	}
