@@ -55,13 +55,28 @@ func TestWrongWordsAreExit2(t *testing.T) {
 		{"run a --repo https://x.test/r --include-dirty", "is a URL"},
 		{"run a --repo https://x.test/r --depth -1", "below zero"},
 		{"run a --repo " + dir, "not inside a git repository"},
+		{"exec --repo= -- true", "--repo is empty"},
+		{"exec --on= -- true", "--on is empty"},
+		{"exec --secret= -- true", "--secret is empty"},
+		{"run a --harness=", "--harness is empty"},
+		{"run a --model=", "--model is empty"},
+		{"run a --repo x --ref=", "--ref is empty"},
+		{"run a --repo x --push=", "--push is empty"},
+		{"run a --repo x --branch=", "--branch is empty"},
+		{"job follow-up a b --model=", "--model is empty"},
+		{"exec -- printf \xff", "not UTF-8 text"},
+		{"exec --env A=\xff -- true", "not UTF-8 text"},
+		{"run \xff", "the prompt is not UTF-8 text"},
+		{"run a\x00b", "NUL"},
 		{"exec", "the command is missing"},
 		{"exec --nope -- b", "unknown flag"},
 		{"token create", "--role is missing"},
 		{"token create --role king", "none of viewer, operator, admin"},
 		{"token create --role viewer --ttl 1s", "too short"},
 		{"hub ticket --ttl 1s", "from 1m to 24h"},
-		{"hub ticket --uses 0", "1 or more"},
+		{"hub ticket --uses 0", "from 1 to 1000"},
+		{"hub ticket --uses 1000000000", "from 1 to 1000"},
+		{"hub run --listen 127.0.0.1:0 --bootstrap --tls-cert /nope --tls-key /nope --data-dir " + filepath.Join(dir, "new"), "/nope"},
 		{"hub run", "needs --data-dir and --listen"},
 		{"hub run --listen 127.0.0.1:0 --data-dir " + dir, "add --bootstrap"},
 		{"hub run --listen 127.0.0.1:0 --bootstrap --trusted-proxy x --data-dir " + dir, "no address range"},
@@ -88,6 +103,9 @@ func TestWrongWordsAreExit2(t *testing.T) {
 		if s.out.String() != "" {
 			t.Errorf("tugline %s wrote %q to standard output", c.line, s.out)
 		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "new")); err == nil {
+		t.Error("a hub whose certificate cannot be used left something behind")
 	}
 }
 

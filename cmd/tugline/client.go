@@ -241,7 +241,7 @@ func repeatable(err error, once bool) bool {
 	if errors.As(err, &r) {
 		switch r.Status {
 		case http.StatusTooManyRequests:
-			return true
+			return r.Code == fleet.QueueFull || r.Code == fleet.KeysFull
 		case http.StatusServiceUnavailable:
 			return !once || r.Code != fleet.OutcomeUnknown
 		case http.StatusBadGateway, http.StatusGatewayTimeout:

@@ -296,7 +296,7 @@ The token is taken from --token, from TUGLINE_TOKEN, or from a line on standard 
 				}
 			}
 			if s.Token == "" {
-				if s.Token, err = a.readSecret("operator token: "); err != nil {
+				if s.Token, err = a.readSecret("operator token"); err != nil {
 					return err
 				}
 			}

@@ -16,7 +16,7 @@ import (
 // the second or those of the hub.
 const (
 	exitOK           = 0
-	exitFailed       = 1 // the job failed, or a command did not do what it was to do
+	exitFailed       = 1 // the job failed or was not pushed, or a command did not do what it was to do
 	exitUsage        = 2
 	exitCancelled    = 3 // cancelled or lost
 	exitUnreachable  = 4
@@ -84,6 +84,10 @@ func exitCode(err error) int {
 			return exitUnauthorised
 		case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 			return exitUsage
+		case http.StatusNotFound, http.StatusConflict:
+			if r.Code != fleet.Internal { // that of something which is no hub
+				return exitUsage
+			}
 		case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout, http.StatusTooManyRequests:
 			return exitUnreachable
 		}
@@ -105,11 +109,39 @@ func sentence(err error) string {
 	} else if errors.As(err, &f) {
 		text = f.text
 	}
-	var code fleet.Code
-	if errors.As(err, &code) {
-		text = strings.TrimSuffix(text, ": "+string(code))
-	}
+	text = withoutCodes(text, err)
 	return strings.Join(strings.FieldsFunc(clean(text), func(r rune) bool { return r == '\n' }), "; ")
+}
+
+// withoutCodes takes off the end of a text the codes that its error carries: they are
+// for programs.
+func withoutCodes(text string, err error) string {
+	for found := true; found; {
+		found = false
+		for _, c := range codes(err) {
+			if rest, ok := strings.CutSuffix(text, ": "+string(c)); ok {
+				text, found = rest, true
+			}
+		}
+	}
+	return text
+}
+
+// codes gives every code in an error.
+func codes(err error) []fleet.Code {
+	switch e := err.(type) {
+	case fleet.Code:
+		return []fleet.Code{e}
+	case interface{ Unwrap() error }:
+		return codes(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		var all []fleet.Code
+		for _, x := range e.Unwrap() {
+			all = append(all, codes(x)...)
+		}
+		return all
+	}
+	return nil
 }
 
 // stateExit gives the exit code of a followed job.

@@ -3,8 +3,10 @@ package main
 import (
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -77,6 +79,12 @@ func (f *jobFlags) submit(cmd *cobra.Command) (api.Submit, error) {
 		Harness: f.harness, Model: f.model, Permissions: fleet.Permissions(f.permissions), On: f.on, Secrets: f.secrets,
 		Push: f.push, Commit: f.commit, OnLost: f.onLost, Automation: f.automation, ConcurrencyKey: f.concurrency,
 	}
+	if err := given(cmd, "repo", "ref", "branch", "on", "harness", "model", "permissions", "commit", "push", "on-lost", "automation", "key", "idempotency-key"); err != nil {
+		return s, err
+	}
+	if slices.Contains(f.secrets, "") {
+		return s, usage("--secret is empty; give the name of a secret in the runner owner's store, or leave it out")
+	}
 	for _, o := range []struct {
 		flag, value string
 		allowed     []string
@@ -125,6 +133,17 @@ func (f *jobFlags) submit(cmd *cobra.Command) (api.Submit, error) {
 	return s, nil
 }
 
+// given refuses flags with nothing in them: a variable in somebody's script was not
+// set, and what it was to say must not go unsaid.
+func given(cmd *cobra.Command, flags ...string) error {
+	for _, name := range flags {
+		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
+			return usage("--%s is empty; give it a value, or leave it out", name)
+		}
+	}
+	return nil
+}
+
 func oneOf(flag, value string, allowed ...string) error {
 	if value == "" {
 		return nil
@@ -146,7 +165,10 @@ func pairs(flag string, words []string) (map[string]string, error) {
 	for _, w := range words {
 		k, v, ok := strings.Cut(w, "=")
 		if !ok || k == "" {
-			return nil, usage("--%s %q is not of the form k=v", flag, w)
+			return nil, usage("--%s %q is not of the form k=v", flag, cut(w, 80))
+		}
+		if !utf8.ValidString(w) {
+			return nil, usage("--%s %q is not UTF-8 text", flag, cut(w, 80))
 		}
 		if _, twice := m[k]; twice {
 			return nil, usage("--%s gives %s twice; keep one of them", flag, k)
@@ -192,6 +214,10 @@ func (p *promptFlags) prompt(a *app, args []string) (string, error) {
 		return "", usage("the prompt is empty; say what is to be done")
 	case len(text) > fleet.MaxPrompt:
 		return "", usage("the prompt is over %d KiB; put long material in the repository and name the file", fleet.MaxPrompt>>10)
+	case !utf8.ValidString(text):
+		return "", usage("the prompt is not UTF-8 text")
+	case strings.ContainsRune(text, 0):
+		return "", usage("the prompt has a NUL character, which no program can be given; take it out")
 	}
 	return text, nil
 }

@@ -18,8 +18,11 @@ import (
 )
 
 const (
-	cancelWindow = 3 * time.Second  // for the second Ctrl-C
-	outageTold   = 5 * time.Second  // of a lost connection before the user is told
+	cancelWindow = 3 * time.Second // for the second Ctrl-C
+	outageTold   = 5 * time.Second // of a lost connection before the user is told
+	sealWait     = 2 * time.Second // for the rest of the output, once the turn has ended
+	pushWait     = time.Minute     // for the outcome of the push, once the turn has succeeded
+	restWait     = 500 * time.Millisecond
 	streamQuiet  = 90 * time.Second // without a byte, after which a stream counts as broken
 )
 
@@ -43,6 +46,8 @@ type follow struct {
 	said    string // the newest line of status
 	attempt int    // whose output is shown
 	window  time.Duration
+	ended   time.Time     // when the turn was seen to have ended
+	push    time.Duration // how long its push is waited for
 }
 
 // follow shows a job until it ends, and ends with its exit code.
@@ -53,7 +58,7 @@ func (a *app) follow(ctx context.Context, c *client, id fleet.JobID, opt followO
 }
 
 func (a *app) newFollow(c *client, id fleet.JobID, opt followOptions) *follow {
-	return &follow{a: a, c: c, id: id, opt: opt, show: newRenderer(a.out, a.ttyOut, a.colourOut()), window: cancelWindow}
+	return &follow{a: a, c: c, id: id, opt: opt, show: newRenderer(a.out, a.ttyOut, a.colourOut()), window: cancelWindow, push: pushWait}
 }
 
 // run follows and listens for the user who wants to leave: the first Ctrl-C leaves
@@ -99,9 +104,12 @@ func (f *follow) finish(err error) error {
 	if err != nil {
 		return err
 	}
-	state := f.state()
-	if j := f.job; j.Log.Durable < j.Log.Bytes && !j.Log.Sealed && !f.a.json {
+	state, push := f.state(), f.pushed()
+	if f.unsealed() && !f.a.json {
 		f.a.say("note: the runner has not sent the whole output yet; `tugline job logs %s` shows it later", f.id)
+	}
+	if push.text != "" && !f.a.json {
+		f.a.say("%s", push.text)
 	}
 	switch {
 	case f.a.json:
@@ -109,6 +117,9 @@ func (f *follow) finish(err error) error {
 		f.a.say("turn %d %s; turn %d is %s", f.opt.turn, words(state), f.job.Turn, words(f.job.State))
 	default:
 		f.a.summary(f.a.err, f.a.colourErr(), f.job)
+	}
+	if push.failed() {
+		return silent(exitFailed)
 	}
 	return silent(stateExit(state))
 }
@@ -128,6 +139,9 @@ func (f *follow) watch(ctx context.Context) error {
 		}
 		if f.over {
 			if err = f.settle(ctx); err == nil {
+				err = f.rest(ctx)
+			}
+			if err == nil {
 				return nil
 			}
 		}
@@ -169,6 +183,44 @@ func (f *follow) settle(ctx context.Context) error {
 	}
 	f.job = &j
 	return nil
+}
+
+// rest waits for what comes after the end of a turn, but not for ever: the seal of its
+// output, and the outcome of its push.
+func (f *follow) rest(ctx context.Context) error {
+	if f.ended.IsZero() {
+		f.ended = time.Now()
+		if p := f.pushed(); p.pending && !f.a.json {
+			f.a.say("%s", dim.on(f.a.colourErr(), "succeeded; waits for the push to "+line(f.job.Spec.Push)))
+		}
+	}
+	for wait := restWait / 16; ; wait = min(2*wait, restWait) {
+		age := time.Since(f.ended)
+		if (age >= sealWait || !f.unsealed()) && (age >= f.push || !f.pushed().pending) {
+			return nil
+		}
+		if err := pause(ctx, wait); err != nil {
+			return err
+		}
+		if err := f.settle(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// unsealed says whether output of the followed turn may still be on its way.
+func (f *follow) unsealed() bool {
+	j := f.job
+	return j.Exit != nil && !j.Log.Sealed && (f.opt.turn == 0 || f.opt.turn == j.Turn)
+}
+
+// pushed says what became of the push of the followed turn.
+func (f *follow) pushed() push {
+	n := f.opt.turn
+	if n == 0 {
+		n = f.job.Turn
+	}
+	return pushOf(f.job, n)
 }
 
 // state gives the state of the turn that is followed, which a later one may have
@@ -342,8 +394,8 @@ func statusLine(j *api.Job) string {
 		return ""
 	}
 	switch {
-	case j.CancelAt != nil:
-		text = "cancelling " + line(j.Reason.Detail)
+	case cancelling(j) != "":
+		text = cancelling(j)
 	case j.Reason.Code != string(j.State) && j.Reason.Code != "":
 		text += ": " + line(first(j.Reason.Detail, j.Reason.Code))
 	}

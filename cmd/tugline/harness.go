@@ -18,7 +18,7 @@ func (a *app) harnessCommand() *cobra.Command {
 			if a.json {
 				return a.printJSON(map[string]any{"harnesses": found})
 			}
-			t := table{head: []string{"NAME", "VERSION", "SIGNED IN", "CAN", "PATH", "DETAIL"}}
+			t := table{head: []string{"NAME", "VERSION", "SIGNED IN", "CAN", "PATH"}}
 			for _, h := range found {
 				signed, path := h.SignedIn, h.Path
 				if path == "" {
@@ -27,9 +27,17 @@ func (a *app) harnessCommand() *cobra.Command {
 				if h.Path == "" && h.Name != "exec" {
 					signed = "-"
 				}
-				t.add(h.Name, first(h.Version, "-"), first(signed, "-"), first(strings.Join(h.Capabilities, ","), "-"), path, h.Detail)
+				t.add(h.Name, first(h.Version, "-"), first(signed, "-"), first(strings.Join(h.Capabilities, ","), "-"), path)
 			}
-			return t.print(a.out)
+			if err := t.print(a.out); err != nil {
+				return err
+			}
+			for _, h := range found { // whole, for it says what to do
+				if h.Detail != "" {
+					fmt.Fprintf(a.out, "%s: %s\n", h.Name, strings.TrimPrefix(line(h.Detail), h.Name+": "))
+				}
+			}
+			return nil
 		},
 	}))
 	var exit int

@@ -28,7 +28,7 @@ func (a *app) hubTicketCommand() *cobra.Command {
 		Use: "ticket", Short: "Make a join ticket for runners", Args: cobra.NoArgs,
 		Long: `Make a ticket with which runners enrol. It is shown once. On a terminal the whole command
 to paste is printed, elsewhere the ticket alone.`,
-		Example: "  tugline hub ticket --ttl 1h --uses 5 --label site=berlin\n  tugline hub ticket | ssh studio 'xargs tugline runner run --ticket'",
+		Example: "  tugline hub ticket --ttl 1h --uses 5 --label site=berlin\n  tugline hub ticket | ssh studio tugline runner run --ticket -",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if b.Labels, err = pairs("label", labels); err != nil {
@@ -37,8 +37,11 @@ to paste is printed, elsewhere the ticket alone.`,
 			if ttl < time.Minute || ttl > 24*time.Hour {
 				return usage("--ttl %s is not from 1m to 24h", ttl)
 			}
-			if b.Uses < 1 {
-				return usage("--uses %d is not 1 or more", b.Uses)
+			if b.Uses < 1 || b.Uses > 1000 {
+				return usage("--uses %d is not from 1 to 1000", b.Uses)
+			}
+			if err := given(cmd, "for"); err != nil {
+				return err
 			}
 			b.TTL = ttl.String()
 			c, err := a.dial()

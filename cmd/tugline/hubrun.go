@@ -51,6 +51,13 @@ Exit code 78 means that a newer version wrote its data and must run it.`,
 			} else if fresh && !cfg.Bootstrap {
 				return usage("there is no hub in %s; add --bootstrap to make a new cluster there, or name the directory of one", cfg.Dir)
 			}
+			var err error
+			if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil {
+				return err
+			}
+			if err := cfg.Check(); err != nil {
+				return usage("%s", withoutCodes(err.Error(), err))
+			}
 			file, err := openLog(filepath.Join(cfg.Dir, "logs", "hub.log"))
 			if err != nil {
 				return fail(exitFailed, "cannot write the hub's log: %v", err)
@@ -147,6 +154,9 @@ func (a *app) welcome(ctx context.Context, h *hub.Hub, cfg hub.Config, fresh boo
 		}
 	}
 	fmt.Fprintf(a.out, "hub ready at %s\n", h.URL())
+	if everywhere(cfg.Listen) && cfg.PublicURL == "" {
+		fmt.Fprintf(a.out, "Tickets name %s: where other machines reach it under another name, start it with --public-url https://NAME:PORT.\n", h.URL())
+	}
 	if !fresh {
 		return nil
 	}
@@ -161,6 +171,14 @@ func (a *app) welcome(ctx context.Context, h *hub.Hub, cfg hub.Config, fresh boo
 	}
 	fmt.Fprintf(a.out, "\nOn a machine that is to join as a runner, within %s, once:\n  %s\n", span(ttl), command)
 	return nil
+}
+
+// everywhere says whether an address is every one of this machine, so that none of
+// them is the hub's name.
+func everywhere(listen string) bool {
+	host, _, err := net.SplitHostPort(listen)
+	addr, bad := netip.ParseAddr(host)
+	return err == nil && (host == "" || bad == nil && addr.IsUnspecified())
 }
 
 // quoted writes a path as a shell reads it.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -100,7 +101,11 @@ func (a *app) jobTable(js api.Jobs, now time.Time) error {
 	}
 	t := table{head: []string{"ID", "STATE", "HARNESS", "RUNNER", "CREATED", "TOOK", "WHAT"}}
 	for _, j := range js.Jobs {
-		t.add(string(j.ID), string(j.State), j.Harness, first(j.Runner, "-"), ago(now, &j.CreatedAt), since(now, &j), what(&j))
+		state := string(j.State)
+		if cancelling(&j) != "" {
+			state = "cancelling"
+		}
+		t.add(string(j.ID), state, j.Harness, first(j.Runner, "-"), ago(now, &j.CreatedAt), since(now, &j), what(&j))
 	}
 	if err := t.print(a.out); err != nil {
 		return err
@@ -114,7 +119,9 @@ func (a *app) jobTable(js api.Jobs, now time.Time) error {
 // what tells of a job in a few words: why it stands where it stands, else what it is.
 func what(j *api.Job) string {
 	switch {
-	case j.State == fleet.Queued, j.State == fleet.Blocked, j.State == fleet.Lost, j.CancelAt != nil && !j.State.Ended():
+	case cancelling(j) != "":
+		return cancelling(j)
+	case j.State == fleet.Queued, j.State == fleet.Blocked, j.State == fleet.Lost:
 		return whyLine(j)
 	case (j.State == fleet.Failed || j.State == fleet.NeedsReview) && j.Verdict != nil && len(j.Verdict.Reasons) > 0:
 		return j.Verdict.Reasons[0]
@@ -124,7 +131,18 @@ func what(j *api.Job) string {
 		cs := j.Evidence.Commits
 		return cs[len(cs)-1].Subject
 	}
-	return j.Repo
+	return repoName(j)
+}
+
+// repoName tells a job's repository in a few words.
+func repoName(j *api.Job) string {
+	if j.Repo == "" {
+		return ""
+	}
+	if strings.HasPrefix(j.Repo, "bundle:") {
+		return strings.TrimSpace("bundle " + short(j.BaseCommit))
+	}
+	return strings.TrimSuffix(path.Base(j.Repo), ".git")
 }
 
 func (a *app) jobGetCommand() *cobra.Command {
@@ -151,7 +169,7 @@ func (a *app) jobGetCommand() *cobra.Command {
 
 // describe shows all that a person may want to know of a job.
 func (a *app) describe(j *api.Job) {
-	fmt.Fprintf(a.out, "job %s %s%s\n", j.ID, statePaint(j.State).on(a.colourOut(), words(j.State)), bracketed(j))
+	fmt.Fprintf(a.out, "job %s %s%s\n", j.ID, statePaint(j.State).on(a.colourOut(), stateText(j)), bracketed(j))
 	for _, f := range facts(j) {
 		if f.value != "" {
 			fmt.Fprintf(a.out, "  %-12s %s\n", f.name, f.value)
@@ -206,8 +224,9 @@ func (a *app) jobExplainCommand() *cobra.Command {
 	})
 }
 
-// jobAct makes a command that posts to a job and shows what it became.
-func (a *app) jobAct(use, verb, short string, flags func(*cobra.Command), body func() any, done string) *cobra.Command {
+// jobAct makes a command that posts to a job and tells in words what it became. Where
+// look is set, tell is given the job from before too.
+func (a *app) jobAct(use, verb, short string, flags func(*cobra.Command), body func() any, look bool, tell func(was, is *api.Job) string) *cobra.Command {
 	c := &cobra.Command{
 		Use: use, Short: short, Args: exactly("ID"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -216,6 +235,12 @@ func (a *app) jobAct(use, verb, short string, flags func(*cobra.Command), body f
 				return err
 			}
 			defer c.close()
+			was := &api.Job{}
+			if look {
+				if was, _, err = c.job(cmd.Context(), args[0]); err != nil {
+					return err
+				}
+			}
 			var j api.Job
 			raw, err := c.act(cmd.Context(), jobPath(args[0], "/"+verb), body(), &j)
 			if err != nil {
@@ -224,11 +249,7 @@ func (a *app) jobAct(use, verb, short string, flags func(*cobra.Command), body f
 			if a.json {
 				return a.printRaw(raw)
 			}
-			text := fmt.Sprintf("job %s %s: %s", j.ID, done, words(j.State))
-			if why := whyLine(&j); why != "" {
-				text += ", " + why
-			}
-			fmt.Fprintln(a.out, text)
+			fmt.Fprintf(a.out, "job %s %s\n", j.ID, tell(was, &j))
 			return nil
 		},
 	}
@@ -243,21 +264,43 @@ func (a *app) jobCancelCommand() *cobra.Command {
 	return a.jobAct("cancel ID", "cancel", "Cancel a job", func(c *cobra.Command) {
 		c.Flags().BoolVar(&abandon, "abandon", false, "end it although its processes may still run (admin)")
 		c.Long = "Cancel a job: at once while it waits, else as soon as its runner has ended its processes.\nWhere that runner is gone, --abandon ends the job without knowing that they are."
-	}, func() any { return api.Cancel{Abandon: abandon} }, "was asked to end")
+	}, func() any { return api.Cancel{Abandon: abandon} }, true, func(was, is *api.Job) string {
+		switch {
+		case was.State == fleet.Cancelled:
+			return "is cancelled already"
+		case cancelling(was) != "" && cancelling(is) != "":
+			return "was asked to end already: " + cancelling(is)
+		case is.State == fleet.Cancelled:
+			return "is cancelled" + because(is)
+		}
+		return "was asked to end: " + stateText(is) + because(is)
+	})
+}
+
+// because gives the reason why a job stands where it stands, behind a comma.
+func because(j *api.Job) string {
+	if why := whyLine(j); why != "" {
+		return ", " + why
+	}
+	return ""
 }
 
 func (a *app) jobSettleCommand(verb, short string) *cobra.Command {
 	var reason string
 	return a.jobAct(verb+" ID", verb, short, func(c *cobra.Command) {
 		c.Flags().StringVar(&reason, "reason", "", "why, for the record: `TEXT`")
-	}, func() any { return api.Settle{Reason: reason} }, "is settled")
+	}, func() any { return api.Settle{Reason: reason} }, false, func(_, is *api.Job) string {
+		return "is settled: " + words(is.State) + because(is)
+	})
 }
 
 func (a *app) jobRetryCommand() *cobra.Command {
 	var grant bool
 	return a.jobAct("retry ID", "retry", "Queue the last turn of an ended job again", func(c *cobra.Command) {
 		c.Flags().BoolVar(&grant, "grant", false, "allow one attempt beyond the budget (admin)")
-	}, func() any { return api.Retry{Grant: grant} }, "is queued again")
+	}, func() any { return api.Retry{Grant: grant} }, false, func(_, is *api.Job) string {
+		return "is queued again: " + words(is.State) + because(is)
+	})
 }
 
 func (a *app) jobFollowUpCommand() *cobra.Command {
@@ -282,7 +325,10 @@ wait); afterwards the same session is resumed in the same worktree on the same r
 		},
 		ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var err error
+			err := given(cmd, "model", "on", "idempotency-key", "prompt-file")
+			if err != nil {
+				return err
+			}
 			if b.Prompt, err = p.prompt(a, args[1:]); err != nil {
 				return err
 			}

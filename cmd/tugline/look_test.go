@@ -54,6 +54,12 @@ func sampleJobs() []api.Job {
 			Turn: 1, Attempt: 1, Exit: &fleet.Exit{Code: -1, Signal: "KILL", Reason: "timeout"}, ExitCode: &one, Verdict: &fleet.Verdict{Decision: fleet.Reject, Reasons: []string{strings.Repeat("very long reason ", 12)}, By: "t-2"}},
 		{ID: "01jlost", Kind: fleet.KindAgent, State: fleet.Lost, Harness: "opencode", Runner: "laptop\x1b[31m", CreatedAt: *before(time.Hour), StartedAt: before(time.Hour), Reason: fleet.Reason{Code: "lost", Detail: "no word for 10 m"},
 			FailureClass: fleet.ClassQuotaExhausted, ResetAt: before(-time.Hour), Turn: 1, Attempt: 1},
+		{ID: "01jcancelling", Kind: fleet.KindExec, State: fleet.Running, Harness: "exec", Runner: "dev", CreatedAt: *before(time.Hour), StartedAt: before(time.Hour), CancelAt: before(3 * time.Minute),
+			Why: "cancelling (runner offline 3 m)", Reason: fleet.Reason{Code: "cancelling", Detail: "on dev"}, Turn: 1, Attempt: 1, Spec: fleet.Spec{Argv: []string{"sleep", "9"}}},
+		{ID: "01jbundle", Kind: fleet.KindAgent, State: fleet.Succeeded, Harness: "codex", Runner: "mini", CreatedAt: *before(time.Hour), StartedAt: before(time.Hour), FinishedAt: before(time.Minute),
+			Repo: "bundle:" + strings.Repeat("d", 40), BaseCommit: strings.Repeat("e", 40), Turn: 1, Attempt: 1, Verdict: &fleet.Verdict{Decision: fleet.Accept, By: "gate"}},
+		{ID: "01jpushed", Kind: fleet.KindAgent, State: fleet.Succeeded, Harness: "codex", Runner: "mini", CreatedAt: *before(time.Hour), StartedAt: before(time.Hour), FinishedAt: before(time.Minute),
+			Repo: "git@x.test:team/app.git", Spec: fleet.Spec{Push: "main"}, Turn: 1, Attempt: 1, Turns: []*fleet.Turn{pushedTurn("refused: [rejected] main (non-fast-forward)")}},
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/runner"
 	"tugline.dev/tugline/runner/journal"
+	"tugline.dev/tugline/shared/fleet"
 )
 
 // caName is the file in a hub's data directory with the certificate that people
@@ -55,11 +56,17 @@ func runnerFailed(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &away):
-		return &failure{code: exitStandDown, text: err.Error() + "; it does not come back by itself: `tugline runner list` shows why", cause: err}
+		return &failure{code: exitStandDown, text: "the hub sent this runner away: " + withoutCodes(away.Detail, err) + "; it does not come back by itself: `tugline runner list` shows why", cause: err}
 	case errors.Is(err, journal.ErrLocked):
 		return &failure{code: exitFailed, text: "another runner runs on this data directory: stop it first, or give this one another --data-dir", cause: err}
 	}
-	return &failure{code: exitCode(err), text: "the runner does not run: " + err.Error(), cause: err}
+	code := exitCode(err)
+	for _, c := range []fleet.Code{fleet.TicketInvalid, fleet.TicketExpired, fleet.TicketUsed, fleet.ClusterMismatch, fleet.RunnerUnknown} {
+		if errors.Is(err, c) {
+			code = exitUsage // another ticket is needed
+		}
+	}
+	return &failure{code: code, text: "the runner does not run: " + withoutCodes(err.Error(), err), cause: err}
 }
 
 // writeCA puts the certificate of the hub's own CA, and nothing secret, where

@@ -106,10 +106,15 @@ func TestHubRunAndARunnerThatJoins(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	dir := filepath.Join(t.TempDir(), "hub")
 	h := newShell(t, "")
-	end := h.start("hub", "run", "--data-dir", dir, "--listen", "0.0.0.0:0", "--bootstrap")
-	eventually(t, "the ticket", func() bool { return strings.Contains(h.out.String(), "--ticket tug1_") })
-	_, ticket, _ := strings.Cut(h.out.String(), "--ticket ")
-	has(t, "the welcome", h.out.String(), "hub ready at https://", "export TUGLINE_HUB=", "export TUGLINE_CA_FILE=")
+	t.Chdir(filepath.Dir(dir))
+	end := h.start("hub", "run", "--data-dir", "hub", "--listen", "0.0.0.0:0", "--bootstrap")
+	eventually(t, "the ticket", func() bool { return strings.Contains(h.out.String(), "TUGLINE_TICKET=tug1_") })
+	_, ticket, _ := strings.Cut(h.out.String(), "TUGLINE_TICKET=")
+	ticket, command, _ := strings.Cut(ticket, " ")
+	has(t, "the welcome", h.out.String(), "hub ready at https://", "--public-url https://", "export TUGLINE_HUB=", "export TUGLINE_CA_FILE="+dir, "$(cat "+dir)
+	if !strings.HasPrefix(command, "tugline runner run --data-dir ") || strings.Contains(command, "tug1_") {
+		t.Errorf("the command to paste shows its ticket to everybody: %s", command)
+	}
 	spot, err := readSpot(dir)
 	if err != nil || spot.CAFile == "" {
 		t.Fatalf("the hub's spot is %+v, %v", spot, err)
@@ -119,11 +124,22 @@ func TestHubRunAndARunnerThatJoins(t *testing.T) {
 	}
 	s := newShell(t, "", "TUGLINE_HUB="+spot.Hub, "TUGLINE_TOKEN="+spot.Token, "TUGLINE_CA_FILE="+spot.CAFile)
 	r := newShell(t, "")
-	runEnd := r.start("runner", "run", "--ticket", strings.TrimSpace(ticket), "--name", "mini", "--label", "disk=fast")
+	r.in = strings.NewReader(ticket + "\n")
+	runEnd := r.start("runner", "run", "--ticket", "-", "--name", "mini", "--label", "disk=fast")
 	eventually(t, "the runner", func() bool {
 		return s.do("runner", "get", "mini") == 0 && strings.Contains(s.out.String(), "mini online")
 	})
 	s.must("exec", "--require", "disk=fast", "--", "true")
+	late := newShell(t, "", "TUGLINE_TICKET="+ticket)
+	if code := late.do("runner", "run", "--data-dir", filepath.Join(t.TempDir(), "late")); code != exitUsage {
+		t.Errorf("a ticket that is used up: exit %d, want 2", code)
+	}
+	if text := late.err.String(); !strings.Contains(text, "was used up by another runner") || strings.Contains(text, "ticket_used") {
+		t.Errorf("a ticket that is used up: %s", text)
+	}
+	if code := s.do("job", "get", "01nosuchjob"); code != exitUsage {
+		t.Errorf("a job that is not there: exit %d, want 2", code)
+	}
 	secret := strings.TrimSpace(s.must("token", "create", "--role", "viewer", "--name", "watch"))
 	v := newShell(t, "", "TUGLINE_HUB="+spot.Hub, "TUGLINE_TOKEN="+secret, "TUGLINE_CA_FILE="+spot.CAFile)
 	v.must("job", "list")
@@ -149,8 +165,8 @@ func TestHubRunAndARunnerThatJoins(t *testing.T) {
 	if code := h.stop(end); code != exitOK {
 		t.Errorf("the hub ended with %d\n%s", code, h.err)
 	}
-	if code := h.do("runner", "run"); code == exitOK {
-		t.Error("a runner without a ticket runs")
+	if code := h.do("runner", "run"); code != exitUsage {
+		t.Errorf("a runner without a ticket: exit %d, want 2", code)
 	}
 	has(t, "the message", h.err.String(), "hub ticket")
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -15,9 +16,9 @@ import (
 
 const exitHelp = `
 A hub that does not answer is tried for up to 15 minutes (TUGLINE_RETRY_FOR=30s for less).
-Exit codes: 0 succeeded, 1 failed, 2 usage, 3 cancelled or lost, 4 hub unreachable, 5 not
-authorised, 6 needs review, 7 blocked. The first Ctrl-C leaves the job to itself (130), a
-second within 3 seconds cancels it.`
+Exit codes: 0 succeeded (and pushed, with --push), 1 failed or not pushed, 2 the request was
+wrong, 3 cancelled or lost, 4 hub unreachable, 5 not authorised, 6 needs review, 7 blocked.
+The first Ctrl-C leaves the job to itself (130), a second within 3 seconds cancels it.`
 
 func (a *app) runCommand() *cobra.Command {
 	var f jobFlags
@@ -79,8 +80,10 @@ Its standard output and error come out as they are, on standard output and error
 			}
 			s.Kind, s.Argv = fleet.KindExec, args
 			n := 0
-			for _, w := range args {
-				n += len(w) + 1
+			for i, w := range args {
+				if n += len(w) + 1; !utf8.ValidString(w) {
+					return usage("word %d of the command, %q, is not UTF-8 text; put such bytes into a file", i+1, cut(w, 80))
+				}
 			}
 			if n > fleet.MaxArgv {
 				return usage("the command is over %d KiB; put long input in a file", fleet.MaxArgv>>10)

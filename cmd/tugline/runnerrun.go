@@ -16,11 +16,13 @@ func (a *app) runnerRunCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "run", Short: "Run a runner on this machine", Args: cobra.NoArgs,
 		Long: `Run a runner on this machine. The first time it enrols with a ticket that a hub made;
-later it needs none. What jobs may do here is up to runner.yaml in the data directory: see
-` + "`tugline runner config example`" + `. When it stops, its jobs go on and it finds them again.
+later it needs none. Give the ticket in TUGLINE_TICKET or on standard input: others on the
+machine may read a command line. What jobs may do here is up to runner.yaml in the data
+directory: see ` + "`tugline runner config example`" + `. When it stops, its jobs go on and it finds
+them again.
 
 Exit code 78 means that the hub sent it away and that it must not come back by itself.`,
-		Example: "  tugline runner run --ticket tug1_…\n  tugline runner run --slots 4 --label disk=fast",
+		Example: "  TUGLINE_TICKET=tug1_… tugline runner run\n  tugline runner run --ticket - < ticket\n  tugline runner run --slots 4 --label disk=fast",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if cfg.Labels, err = pairs("label", labels); err != nil {
@@ -32,8 +34,13 @@ Exit code 78 means that the hub sent it away and that it must not come back by i
 			if cfg.Dir == "" {
 				cfg.Dir = a.runnerDir()
 			}
-			if cfg.Ticket == "" {
+			switch cfg.Ticket {
+			case "":
 				cfg.Ticket = a.env("TUGLINE_TICKET")
+			case "-":
+				if cfg.Ticket, err = a.readSecret("join ticket"); err != nil {
+					return err
+				}
 			}
 			file, err := openLog(filepath.Join(cfg.Dir, "logs", "runner.log"))
 			if err != nil {
@@ -56,7 +63,7 @@ Exit code 78 means that the hub sent it away and that it must not come back by i
 	f := c.Flags()
 	f.SortFlags = false
 	f.StringVar(&cfg.Dir, "data-dir", "", "data `DIR` (default ~/.local/share/tugline/runner)")
-	f.StringVar(&cfg.Ticket, "ticket", "", "join `TICKET`, for the first time (TUGLINE_TICKET)")
+	f.StringVar(&cfg.Ticket, "ticket", "", "join `TICKET`, for the first time, - for standard input (TUGLINE_TICKET)")
 	f.StringVar(&cfg.Name, "name", "", "its `NAME` in the mesh (default the machine's)")
 	f.IntVar(&cfg.Slots, "slots", 0, "jobs `N` at a time (default as runner.yaml says, else 1)")
 	f.StringArrayVar(&labels, "label", nil, "label `K=V` that jobs may require (repeatable)")

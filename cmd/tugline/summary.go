@@ -13,7 +13,7 @@ import (
 
 // summary shows what came of a job, and what can be done next.
 func (a *app) summary(w io.Writer, colour bool, j *api.Job) {
-	fmt.Fprintf(w, "\njob %s %s%s\n", j.ID, statePaint(j.State).on(colour, words(j.State)), bracketed(j))
+	fmt.Fprintf(w, "\njob %s %s%s\n", j.ID, statePaint(j.State).on(colour, stateText(j)), bracketed(j))
 	for _, f := range facts(j) {
 		if f.long || f.value == "" {
 			continue
@@ -39,6 +39,20 @@ func whatNext(w io.Writer, colour bool, j *api.Job) {
 
 func words(s fleet.State) string { return strings.ReplaceAll(string(s), "_", " ") }
 
+// cancelling tells where the cancel of a job stands, "" where none is under way.
+func cancelling(j *api.Job) string {
+	if j.CancelAt == nil || j.State != fleet.Running {
+		return ""
+	}
+	if strings.HasPrefix(j.Why, "cancelling") {
+		return line(j.Why)
+	}
+	return line("cancelling (" + first(j.Reason.Detail, "on "+j.Runner) + ")")
+}
+
+// stateText tells a job's state in words.
+func stateText(j *api.Job) string { return first(cancelling(j), words(j.State)) }
+
 func statePaint(s fleet.State) paint {
 	switch s {
 	case fleet.Succeeded:
@@ -57,7 +71,7 @@ func bracketed(j *api.Job) string {
 	if j.Kind == fleet.KindAgent {
 		p = append(p, strings.TrimSpace(j.Harness+" "+first(j.ReportedModel, j.Model)))
 	}
-	if j.Runner != "" {
+	if j.Runner != "" && cancelling(j) != "cancelling (on "+j.Runner+")" {
 		p = append(p, "on "+j.Runner)
 	}
 	if j.StartedAt != nil && j.FinishedAt != nil {
@@ -114,8 +128,14 @@ func facts(j *api.Job) []fact {
 	if j.Usage != (api.Usage{}) {
 		fs = append(fs, fact{name: "tokens", value: count(j.Usage.Input) + " in, " + count(j.Usage.Output) + " out"})
 	}
-	for _, p := range pushes(j) {
-		fs = append(fs, fact{name: "pushed", value: fmt.Sprintf("%s to %s: %s", short(p.SHA), line(p.Ref), line(first(p.Result, "permitted, not reported yet")))})
+	fs = append(fs, fact{name: "push", value: pushOf(j, j.Turn).text})
+	for _, p := range pushes(j, j.Turn) {
+		switch {
+		case p.SHA == "":
+			fs = append(fs, fact{name: "push", value: "the agent was given credentials for " + line(p.Remote), long: true})
+		case p.Ref != j.Spec.Push:
+			fs = append(fs, fact{name: "push", value: pushText(p)})
+		}
 	}
 	for _, n := range j.Notes {
 		fs = append(fs, fact{name: "note", value: cut(line(n), 200)})
@@ -137,6 +157,9 @@ func whyLine(j *api.Job) string {
 		if j.Verdict != nil {
 			return ""
 		}
+	}
+	if cancelling(j) != "" {
+		return "" // the state says it
 	}
 	return line(first(j.Why, j.Reason.Detail))
 }
@@ -225,6 +248,9 @@ func logLine(j *api.Job) string {
 		return ""
 	}
 	text := size(j.Log.Bytes)
+	if j.Log.Bytes > 0 {
+		text += " with framing"
+	}
 	if j.Log.Durable < j.Log.Bytes {
 		text += ", of which the hub has " + size(j.Log.Durable)
 	}
@@ -235,15 +261,6 @@ func logLine(j *api.Job) string {
 		text += ", not complete yet"
 	}
 	return text
-}
-
-func pushes(j *api.Job) []fleet.Push {
-	if n := len(j.Turns); n > 0 {
-		if as := j.Turns[n-1].Attempts; len(as) > 0 {
-			return as[len(as)-1].Pushes
-		}
-	}
-	return nil
 }
 
 func short(sha string) string { return sha[:min(len(sha), 10)] }
@@ -269,7 +286,11 @@ func nextCommands(j *api.Job) (out [][2]string) {
 		add("explain "+id, "see why it waits, runner by runner")
 	case fleet.Assigned, fleet.Preparing, fleet.Running, fleet.Verifying:
 		add("logs -f "+id, "follow it")
-		add("cancel "+id, "cancel it")
+		if cancelling(j) != "" {
+			add("cancel --abandon "+id, "end it although its processes may still run")
+		} else {
+			add("cancel "+id, "cancel it")
+		}
 	}
 	if j.Kind == fleet.KindAgent && j.SessionID != "" && j.State.Ended() {
 		add("follow-up "+id+` "…"`, "go on from here in the same session")

@@ -129,19 +129,19 @@ func tokenState(k *api.Token, now time.Time) string {
 }
 
 // readSecret reads one line of standard input, without echo on a terminal.
-func (a *app) readSecret(prompt string) (string, error) {
+func (a *app) readSecret(what string) (string, error) {
 	if f, ok := a.in.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		fmt.Fprint(a.err, prompt)
+		fmt.Fprint(a.err, what+": ")
 		b, err := term.ReadPassword(int(f.Fd()))
 		fmt.Fprintln(a.err)
 		if err != nil {
-			return "", fail(exitUsage, "cannot read the token: %v", err)
+			return "", fail(exitUsage, "cannot read the %s: %v", what, err)
 		}
 		return strings.TrimSpace(string(b)), nil
 	}
 	l, err := bufio.NewReader(a.in).ReadString('\n')
 	if l = strings.TrimSpace(l); l == "" {
-		return "", usage("no token was given (%v); use --token, TUGLINE_TOKEN, or a line on standard input", err)
+		return "", usage("no %s came on standard input (%v)", what, err)
 	}
 	return l, nil
 }

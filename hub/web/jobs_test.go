@@ -270,8 +270,8 @@ func TestCancelling(t *testing.T) {
 		want string
 	}{
 		{fleet.Presence{Runner: r, Connected: true, LastBeat: time.Now()}, "cancelling (on lead)"},
-		{fleet.Presence{Runner: r, LastBeat: time.Now().Add(-200 * time.Second)}, "cancelling (runner lead offline 3 m)"},
-		{fleet.Presence{Runner: "r-else"}, "cancelling (runner lead offline)"},
+		{fleet.Presence{Runner: r, LastBeat: time.Now().Add(-200 * time.Second)}, "cancelling (runner offline 3 m)"},
+		{fleet.Presence{Runner: "r-else"}, "cancelling (runner offline)"},
 	} {
 		p = c.p
 		j := get[api.Job](w, request{method: "POST", path: path + "/cancel", role: fleet.RoleOperator})

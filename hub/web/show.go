@@ -80,7 +80,7 @@ func (s *Server) where(a *fleet.Attempt) string {
 	case p.Connected:
 		return "on " + a.RunnerName
 	case p.LastBeat.IsZero():
-		return "runner " + a.RunnerName + " offline"
+		return "runner offline"
 	}
 	since := max(now().Sub(p.LastBeat), 0)
 	text := fmt.Sprintf("%d s", since/time.Second)
@@ -90,7 +90,7 @@ func (s *Server) where(a *fleet.Attempt) string {
 	case since >= time.Minute:
 		text = fmt.Sprintf("%d m", since/time.Minute)
 	}
-	return "runner " + a.RunnerName + " offline " + text
+	return "runner offline " + text
 }
 
 // latest gives the attempt that a person means by "the" attempt of a turn: the one
