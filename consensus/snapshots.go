@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -53,6 +54,9 @@ func openSnapshots(base string, keep int, log hclog.Logger) (*snapshotStore, err
 			return nil, err
 		}
 	}
+	if err := dropHalfRemoved(dir); err != nil {
+		return nil, err
+	}
 	files, err := raft.NewFileSnapshotStoreWithLogger(base, keep, log)
 	if err != nil {
 		return nil, err
@@ -66,6 +70,25 @@ func openSnapshots(base string, keep int, log hclog.Logger) (*snapshotStore, err
 		s.newest.Store(kept[0].Index)
 	}
 	return s, nil
+}
+
+// dropHalfRemoved ends the removal of snapshots that a crash interrupted: what is
+// left of one without its description is never listed, so nobody else would.
+func dropHalfRemoved(dir string) error {
+	all, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range all {
+		path := filepath.Join(dir, e.Name())
+		if _, err := os.Lstat(filepath.Join(path, "meta.json")); !e.IsDir() || !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := os.RemoveAll(path); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Create implements raft.SnapshotStore. Both files exist when it returns, and

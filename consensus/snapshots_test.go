@@ -126,13 +126,20 @@ func TestCutInChunks(t *testing.T) {
 
 func TestLeftoversOfACrashedSnapshotAreRemoved(t *testing.T) {
 	dir := t.TempDir()
-	left := filepath.Join(dir, snapshotDir, "2-9-1700000000000"+unfinishedExt)
-	if err := os.MkdirAll(left, 0o700); err != nil {
-		t.Fatal(err)
+	all := []string{
+		filepath.Join(dir, snapshotDir, "2-9-1700000000000"+unfinishedExt), // not finished
+		filepath.Join(dir, snapshotDir, "1-7-1600000000000"),               // half removed
+	}
+	for _, left := range all {
+		if err := os.MkdirAll(left, 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
 	mustOpen(t, dir, &ledger{})
-	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("still there: %v", err)
+	for _, left := range all {
+		if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is still there: %v", filepath.Base(left), err)
+		}
 	}
 }
 
