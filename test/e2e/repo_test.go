@@ -68,10 +68,24 @@ func TestPushAfterTheVerdict(t *testing.T) {
 		t.Fatalf("exit %d\n%s", code, errs)
 	}
 	j := m.Job(m.Newest())
-	m.Eventually(20*time.Second, "the branch is pushed", func() bool {
-		out, err := exec.Command("git", "-C", bare, "rev-parse", "work/greeting").Output()
-		return err == nil && strings.TrimSpace(string(out)) == j.HeadCommit
-	})
+	if got := m.Git(bare, "rev-parse", "work/greeting"); got != j.HeadCommit {
+		t.Errorf("after exit 0 the branch is at %s; want %s", got, j.HeadCommit)
+	}
+	if want := "pushed " + j.HeadCommit[:10] + " to work/greeting"; !strings.Contains(errs, want) {
+		t.Errorf("want %q in:\n%s", want, errs)
+	}
+	// Another's work is on the branch now: what does not descend from it is refused.
+	_, errs, code = m.Try("exec", "--repo", "file://"+bare, "--push", "work/greeting", "--", "sh", "-c", "echo other > greet.sh")
+	if code != 1 || !strings.Contains(errs, "push refused: ") || !strings.Contains(errs, "succeeded") {
+		t.Errorf("a push that git refuses: exit %d\n%s", code, errs)
+	}
+	refused := m.Newest()
+	if out := m.Run("job", "get", refused); !strings.Contains(out, "push refused: ") || m.Job(refused).State != fleet.Succeeded {
+		t.Errorf("the job says:\n%s", out)
+	}
+	if got := m.Git(bare, "rev-parse", "work/greeting"); got != j.HeadCommit {
+		t.Errorf("the refused push moved the branch to %s", got)
+	}
 	if _, errs, code := m.Try("exec", "--repo", "file://"+bare, "--push", "main", "--", "sh", "-c", "echo no > greet.sh; exit 1"); code != 1 {
 		t.Errorf("exit %d\n%s", code, errs)
 	}
