@@ -100,7 +100,7 @@ func TestNumbersForPeople(t *testing.T) {
 	for got, want := range map[string]string{
 		size(0): "0 B", size(1023): "1023 B", size(1024): "1.0 KiB", size(5 << 30): "5.0 GiB", size(3 << 50): "3072.0 TiB",
 		count(0): "0", count(999): "999", count(1000): "1,000", count(-1234567): "-1,234,567",
-		span(0): "0ms", span(1500 * time.Millisecond): "1.5s", span(59 * time.Second): "59s", span(61 * time.Second): "1m01s", span(25*time.Hour + time.Minute): "25h01m",
+		span(0): "0ms", span(1500 * time.Millisecond): "1.5s", span(59 * time.Second): "59s", span(61 * time.Second): "1m01s", span(25*time.Hour + time.Minute): "25h01m", span(51*time.Hour + time.Minute): "2d03h",
 		ago(noon, nil): "-", ago(noon, before(-time.Second)): "now", ago(noon, before(59*time.Second)): "59s ago", ago(noon, before(47*time.Hour)): "47h ago", ago(noon, before(49*time.Hour)): "2d ago",
 		cut("abc", 3): "abc", cut("abcd", 3): "ab…", cut("äöü", 2): "ä…",
 		line(" a\x1b[31m\n b\u202e\tc "): "a[31m b c", quoted("a/b.c"): "a/b.c", quoted("it's"): `'it'\''s'`, quoted(""): "''",

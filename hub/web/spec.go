@@ -65,6 +65,9 @@ func specOf(in api.Submit, defaultHarness string, eligible func() []string, know
 			return s, wrong(fleet.BadRequest, "a prompt belongs to kind agent; exec gets an argv")
 		}
 		orSet(&s.Harness, "exec")
+		if err := known(s.Harness); err != nil {
+			return s, err
+		}
 		if s.Harness != "exec" {
 			return s, wrong(fleet.BadRequest, "the harness %s runs a prompt, not a command; use `tugline run`", s.Harness)
 		}

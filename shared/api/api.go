@@ -30,7 +30,7 @@ type Submit struct {
 	ConcurrencyKey string            `json:"concurrency_key,omitempty" doc:"at most one active job a key"`
 	Timeout        string            `json:"timeout,omitempty" doc:"of a turn; default 2h"`
 	IdleTimeout    string            `json:"idle_timeout,omitempty" doc:"without output; default 15m for an agent, none for a command"`
-	FirstTimeout   string            `json:"first_response_timeout,omitempty" doc:"until the first output of an agent; default 5m"`
+	FirstTimeout   string            `json:"first_response_timeout,omitempty" doc:"until the first output; default 5m for an agent, none for a command"`
 	QueueTimeout   string            `json:"queue_timeout,omitempty" doc:"default none"`
 }
 
