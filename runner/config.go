@@ -107,5 +107,16 @@ func (s *StandDown) Error() string {
 	return fmt.Sprintf("the hub sent this runner away (%s): %s", s.Code, s.Detail)
 }
 
+// Text says for people what happened and what to do next, without codes.
+func (s *StandDown) Text() string {
+	detail := strings.TrimSuffix(s.Detail, ": "+string(s.Code))
+	if s.Code == fleet.Superseded {
+		return "another process connected to the hub with this runner's identity, so this one ended (" + detail +
+			"). If the other one is the runner that you want, there is nothing to do; else stop it and start this one again. " +
+			"A copy of the data directory can't be a second runner: give that one an empty directory and a new ticket"
+	}
+	return "the hub sent this runner away: " + detail + "; it does not come back by itself"
+}
+
 // Unwrap gives the code.
 func (s *StandDown) Unwrap() error { return s.Code }

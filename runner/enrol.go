@@ -33,11 +33,11 @@ func (r *Runner) enrolled(ctx context.Context) (*identity, error) {
 		return id, nil
 	}
 	if r.cfg.Ticket == "" {
-		return nil, fmt.Errorf("this runner is not enrolled: get a ticket with `tugline hub ticket` and give it with --ticket: %w", fleet.TicketInvalid)
+		return nil, notEnrolled()
 	}
 	t, err := wire.ParseTicket(r.cfg.Ticket)
 	if err != nil {
-		return nil, err
+		return nil, notTaken(err)
 	}
 	if id == nil {
 		if id, err = newIdentity(); err != nil {
@@ -55,7 +55,7 @@ func (r *Runner) enrolled(ctx context.Context) (*identity, error) {
 	defer n.close()
 	e, err := r.enrol(ctx, n, id, t)
 	if err != nil {
-		return nil, fmt.Errorf("enrol this runner: %w", err)
+		return nil, notTaken(err)
 	}
 	if e.Cluster != t.Cluster {
 		return nil, fmt.Errorf("enrol this runner: the ticket is of cluster %s, but cluster %s answered: %w", t.Cluster, e.Cluster, fleet.ClusterMismatch)

@@ -1,0 +1,169 @@
+package runner
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"tugline.dev/tugline/runner/journal"
+	"tugline.dev/tugline/runner/process"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// pidOf gives the process id that a job has printed.
+func (h *testHub) pidOf(j fleet.JobID, f fleet.Fence) int {
+	h.t.Helper()
+	eventually(h.t, "a process id", func() bool { return strings.HasSuffix(h.text(j, f, fleet.FrameStdout), "\n") })
+	pid, err := strconv.Atoi(strings.TrimSpace(h.text(j, f, fleet.FrameStdout)))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return pid
+}
+
+func gone(pid int) bool {
+	_, err := process.Identify(pid)
+	return errors.Is(err, os.ErrProcessDone)
+}
+
+// An attempt whose directory is gone is lost, its processes are ended, and the other
+// jobs of the runner do not notice.
+func TestDirectoryOfAnAttemptIsGone(t *testing.T) {
+	t.Parallel()
+	h := newHub(t)
+	c := h.child()
+	gate := filepath.Join(t.TempDir(), "gate")
+	bad, badFence := h.run(c.id, "/bin/sh", "-c", "echo $$; (setsid sleep 61 >/dev/null 2>&1 &); exec sleep 60")
+	good, goodFence := h.run(c.id, "/bin/sh", "-c", "while [ ! -e "+gate+" ]; do sleep 0.02; done; echo done")
+	pid := h.pidOf(bad, badFence)
+	eventually(t, "the other one", func() bool { return h.attempt(good, goodFence).StartedAt != nil })
+	c.kill()
+	if err := os.RemoveAll(filepath.Join(c.dir, "attempts", string(bad))); err != nil {
+		t.Fatal(err)
+	}
+	c.start()
+	h.ends(bad, fleet.Lost)
+	if !gone(pid) {
+		t.Error("the job is said to be lost and its process is there")
+	}
+	eventually(t, "it to be gone for the hub", func() bool { return h.attempt(bad, badFence).Gone })
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.ends(good, fleet.Succeeded)
+	h.sealed(good, goodFence)
+}
+
+// An error of one attempt that does not pass ends that attempt alone.
+func TestAttemptThatCannotGoOn(t *testing.T) {
+	t.Parallel()
+	h := newHub(t)
+	c := h.child()
+	gate := filepath.Join(t.TempDir(), "gate")
+	j, f := h.run(c.id, "/bin/sh", "-c", "echo $$; while [ ! -e "+gate+" ]; do sleep 0.02; done")
+	pid := h.pidOf(j, f)
+	c.kill()
+	events := filepath.Join(c.dir, "attempts", string(j), f.String(), "events.jsonl")
+	if err := errors.Join(os.Remove(events), os.Mkdir(events, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	c.start()
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.ends(j, fleet.Lost)
+	if !gone(pid) {
+		t.Error("the job is said to be lost and its process is there")
+	}
+	k, _ := h.run(c.id, "/bin/true")
+	h.ends(k, fleet.Succeeded)
+}
+
+// A journal that is lost: what was launched is ended before the hub hears that nothing
+// of it is here.
+func TestLostJournalEndsWhatItForgot(t *testing.T) {
+	t.Parallel()
+	h := newHub(t)
+	c := h.child()
+	j, f := h.run(c.id, "/bin/sh", "-c", "echo $$; (setsid sleep 61 >/dev/null 2>&1 &); exec sleep 60")
+	pid := h.pidOf(j, f)
+	c.kill()
+	if err := os.Remove(filepath.Join(c.dir, "journal.log")); err != nil {
+		t.Fatal(err)
+	}
+	c.start()
+	if !gone(pid) {
+		t.Error("a process without a record is there although the runner is connected")
+	}
+	h.ends(j, fleet.Lost)
+	eventually(t, "it to be gone", func() bool { return h.attempt(j, f).Gone })
+}
+
+// A report that can't be put into words keeps back its attempt's others and no more.
+func TestReportThatCannotBeSent(t *testing.T) {
+	t.Parallel()
+	h := newHub(t)
+	r := h.newRunner()
+	bad, good := fleet.Fence{Epoch: 1, Index: 900}, fleet.Fence{Epoch: 1, Index: 901}
+	rep, held := r.link.wording([]journal.Item{
+		{Seq: 1, Fence: bad, Kind: "of a newer program"},
+		{Seq: 2, Fence: good, Kind: "gone"},
+		{Seq: 3, Fence: bad, Kind: "gone"},
+	})
+	if len(rep.Items) != 1 || rep.Items[0].Seq != 2 || len(held) != 2 || held[0].seq != 1 || held[1].seq != 3 || !held[0].retry || !held[1].retry {
+		t.Errorf("report %+v, held %+v", rep, held)
+	}
+	if err := r.journal.Put(journal.Durable, journal.Item{Job: "j", Fence: bad, Kind: "of a newer program"}); err != nil {
+		t.Fatal(err)
+	}
+	j, f := h.run(r.id, "/bin/true")
+	h.ends(j, fleet.Succeeded)
+	h.sealed(j, f)
+}
+
+func TestTicketThatWasUsedSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	h := newHub(t)
+	used := h.ticket()
+	h.newRunner(func(c *Config) { c.Ticket = used })
+	r, err := New(Config{Dir: t.TempDir(), Name: "other", Ticket: used, Self: self(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = r.Run(t.Context())
+	if !errors.Is(err, fleet.TicketUsed) || !strings.Contains(err.Error(), "tugline hub ticket") || !strings.HasSuffix(err.Error(), "--ticket") {
+		t.Errorf("Run = %v", err)
+	}
+}
+
+func TestStandDownSaysWhatHappened(t *testing.T) {
+	s := &StandDown{Code: fleet.Superseded, Detail: "a newer session of this runner took over"}
+	if text := s.Text(); !strings.Contains(text, "another process connected") || strings.Contains(text, "list") || strings.Contains(text, ": superseded") {
+		t.Errorf("%q", text)
+	}
+	s = &StandDown{Code: fleet.RunnerUnknown, Detail: "runner box was retired: runner_unknown"}
+	if text := s.Text(); strings.Contains(text, "runner_unknown") || !strings.Contains(text, "box was retired") {
+		t.Errorf("%q", text)
+	}
+}
+
+// While the disk takes nothing the runner offers nothing, and says why.
+func TestTroubleWithTheDiskDeclines(t *testing.T) {
+	t.Parallel()
+	h := newHub(t)
+	r := h.newRunner()
+	r.trouble(&os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC})
+	if hb := r.heartbeat(false); hb.Slots != 0 || !strings.HasPrefix(hb.Declining, "storage: ") {
+		t.Errorf("heartbeat %+v", hb)
+	}
+	j := h.submit(fleet.Spec{Argv: []string{"/bin/true"}})
+	f := h.assign(j, r.id)
+	eventually(t, "it to be declined", func() bool { return h.attempt(j, f).State == fleet.AttemptDeclined })
+	if a := h.attempt(j, f); a.Code != fleet.Storage {
+		t.Errorf("declined as %s: %s", a.Code, a.Detail)
+	}
+}
