@@ -14,6 +14,7 @@ import (
 const (
 	snapshotDir   = "snapshots"
 	unfinishedExt = ".tmp"
+	metaFile      = "meta.json" // raft's
 )
 
 // snapshotStore is raft's file snapshot store with owner-only modes, names made
@@ -49,6 +50,17 @@ func openSnapshots(base string, keep int, log hclog.Logger) (*snapshotStore, err
 	if err != nil {
 		return nil, err
 	}
+	all, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range all {
+		path := filepath.Join(dir, e.Name())
+		// A snapshot gets its name with its metadata in it, and loses it half removed.
+		if _, err := os.Lstat(filepath.Join(path, metaFile)); e.IsDir() && errors.Is(err, os.ErrNotExist) {
+			left = append(left, path)
+		}
+	}
 	for _, path := range left {
 		if err := os.RemoveAll(path); err != nil {
 			return nil, err
@@ -59,6 +71,10 @@ func openSnapshots(base string, keep int, log hclog.Logger) (*snapshotStore, err
 	}
 	files, err := raft.NewFileSnapshotStoreWithLogger(base, keep, log)
 	if err != nil {
+		return nil, err
+	}
+	// A crash right after a snapshot leaves one too many.
+	if err := files.ReapSnapshots(); err != nil {
 		return nil, err
 	}
 	s := &snapshotStore{FileSnapshotStore: files, dir: dir}

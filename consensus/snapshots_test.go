@@ -200,3 +200,30 @@ func (s *slowSnapshot) Snapshot() (func(io.Writer) error, error) {
 		return write(w)
 	}, err
 }
+
+// TestHalfRemovedSnapshotsAreRemoved: a crash while old snapshots are removed leaves no
+// directory for good, neither one without metadata nor one too many.
+func TestHalfRemovedSnapshotsAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	n := mustOpen(t, dir, &ledger{})
+	for range 2 {
+		mustPropose(t, n, "x")
+		if err := n.Snapshot(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustClose(t, n)
+	snaps := filepath.Join(dir, snapshotDir)
+	half := filepath.Join(snaps, "1-1-1700000000000")
+	if err := os.Mkdir(half, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(half, "state.bin"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mustOpen(t, dir, &ledger{}, func(c *Config) { c.SnapshotKeep = 1 })
+	left, err := os.ReadDir(snaps)
+	if err != nil || len(left) != 1 || left[0].Name() == filepath.Base(half) {
+		t.Errorf("left are %v, %v, want the newest snapshot alone", left, err)
+	}
+}

@@ -8,9 +8,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
-	"go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 const (
@@ -30,24 +27,6 @@ type backend interface {
 	raft.LogStore
 	raft.StableStore
 	io.Closer
-}
-
-func openBolt(path string) (backend, error) {
-	store, err := raftboltdb.New(raftboltdb.Options{
-		Path: path,
-		BoltOptions: &bbolt.Options{
-			Timeout:      lockWait,
-			FreelistType: bbolt.FreelistMapType,
-			// The list of free pages is rebuilt at open instead of being
-			// written with every commit.
-			NoFreelistSync:  true,
-			InitialMmapSize: 64 << 20,
-		},
-	})
-	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, ErrLocked
-	}
-	return store, err
 }
 
 // logStore watches the store on disk: its first error stops the node. raft
