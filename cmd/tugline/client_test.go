@@ -106,6 +106,30 @@ func TestCreationIsRepeatedUnderOneKey(t *testing.T) {
 	}
 }
 
+// What waiting does not mend is told at once: only a queue of the whole hub empties
+// by itself.
+func TestAFullQueueOfOneJobIsTold(t *testing.T) {
+	var tries atomic.Int32
+	full := func(status int, code fleet.Code) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			tries.Add(1)
+			problem(w, status, code, "the job has 20 queued follow-ups, the bound")
+		}
+	}
+	for _, c := range []struct {
+		status int
+		code   fleet.Code
+		exit   int
+	}{{409, fleet.Conflict, exitUsage}, {429, fleet.Internal, exitUnreachable}} {
+		tries.Store(0)
+		s := newShell(t, script(t, map[string]http.HandlerFunc{"POST /v1/jobs/{id}/follow-ups": full(c.status, c.code)}).URL)
+		if code := s.do("job", "follow-up", "01job", "more"); code != c.exit || tries.Load() != 1 {
+			t.Errorf("%d: exit %d after %d requests, want %d after one\n%s", c.status, code, tries.Load(), c.exit, s.err)
+		}
+		has(t, "the message", s.err.String(), "20 queued follow-ups")
+	}
+}
+
 // A ticket has no key: it may be asked for again only while nothing was sent.
 func TestTicketIsNotMadeTwice(t *testing.T) {
 	var tries atomic.Int32

@@ -79,7 +79,7 @@ func (f *jobFlags) submit(cmd *cobra.Command) (api.Submit, error) {
 		Harness: f.harness, Model: f.model, Permissions: fleet.Permissions(f.permissions), On: f.on, Secrets: f.secrets,
 		Push: f.push, Commit: f.commit, OnLost: f.onLost, Automation: f.automation, ConcurrencyKey: f.concurrency,
 	}
-	if err := given(cmd, "repo", "ref", "branch", "on", "harness", "model", "permissions", "commit", "push", "on-lost", "automation", "key", "idempotency-key"); err != nil {
+	if err := given(cmd, "repo", "ref", "branch", "on", "harness", "model", "permissions", "commit", "push", "on-lost", "automation", "key", "idempotency-key", "prompt-file"); err != nil {
 		return s, err
 	}
 	if slices.Contains(f.secrets, "") {

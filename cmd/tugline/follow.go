@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -289,6 +290,8 @@ func (f *follow) handle(e sseEvent) error {
 	switch {
 	case ev.Type == "end":
 		f.over = true
+	case ev.Type == "reset" && ev.ID == string(f.id) && ev.Detail != "" && !strings.Contains(ev.Detail, "deleted"):
+		return fail(exitFailed, "%s; `tugline job logs -f %s` begins anew", line(ev.Detail), f.id)
 	case ev.Type == "reset" && ev.ID == string(f.id):
 		return fail(exitFailed, "the record of job %s was deleted", f.id)
 	}

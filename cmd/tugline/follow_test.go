@@ -220,6 +220,11 @@ func TestDeletedJobAndRefusals(t *testing.T) {
 		t.Errorf("deleted: exit %d, want 1", code)
 	}
 	has(t, "the message", s.err.String(), "was deleted")
+	g.events = []api.Event{{Type: "reset", ID: "01job", Detail: "the event id given is of another epoch"}}
+	if code := s.do("job", "logs", "-f", "01job"); code != exitFailed {
+		t.Errorf("another epoch: exit %d, want 1", code)
+	}
+	has(t, "the message", s.err.String(), "another epoch", "begins anew")
 	srv := script(t, map[string]http.HandlerFunc{
 		"GET /v1/jobs/{id}":        func(w http.ResponseWriter, r *http.Request) { answer(w, 200, g.job) },
 		"GET /v1/jobs/{id}/events": func(w http.ResponseWriter, r *http.Request) { problem(w, 403, fleet.Forbidden, "not you") },

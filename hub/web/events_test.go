@@ -411,6 +411,17 @@ func TestJobStreamTellsADeletedRecord(t *testing.T) {
 	}
 }
 
+// A place that is ahead of the record, whoever made it up, hides no later change.
+func TestJobStreamOfTheFuture(t *testing.T) {
+	w := newWorld(t)
+	id := w.submitted("true")
+	s := w.events("/v1/jobs/"+string(id)+"/events", "1-999999-1-0-0-0")
+	w.must(&state.CancelJob{Job: id})
+	if e := s.want("job"); e.Job.State != fleet.Cancelled {
+		t.Errorf("the job is %s; want the cancel told", e.Job.State)
+	}
+}
+
 func TestJobStreamRefusesAPlaceInAFrame(t *testing.T) {
 	w := newWorld(t)
 	id := w.submitted("true")

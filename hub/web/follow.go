@@ -58,14 +58,12 @@ func (f *follow) resume(last string) error {
 			return wrong(fleet.BadRequest, "Last-Event-ID %s is not one that this stream gave", quote(last))
 		}
 	}
-	switch m := f.server.cfg.Log.View().Meta(); {
-	case n[0] != m.Epoch:
+	m := f.server.cfg.Log.View().Meta()
+	if n[0] != m.Epoch {
 		f.reset = "the event id given is of another epoch"
 		return nil
-	case n[1] > m.Index:
-		f.reset = "the event id given is of a change that this hub has not seen"
-		return nil
 	}
+	n[1] = min(n[1], m.Index) // of a change that is not there yet: nothing after now may be missed
 	f.index, f.turn, f.fence, f.output, f.events = n[1], int(n[2]), n[3], int64(n[4]), int64(n[5])
 	return nil
 }
