@@ -33,7 +33,6 @@ func (c *AssignJob) apply(t *txn) Result {
 	}
 	tu := j.Turn()
 	r := t.runner(c.Runner)
-	view := View{t.Txn}
 	switch {
 	case j.State != fleet.Queued || tu.N != c.Turn || len(tu.Attempts) != c.Attempts:
 		return refuse(fleet.Conflict, "job %s is no longer waiting as it was", c.Job)
@@ -41,11 +40,11 @@ func (c *AssignJob) apply(t *txn) Result {
 		return refuse(fleet.RunnerUnknown, "runner %s is not enrolled", c.Runner)
 	case r.Cordoned || r.Conflict != "":
 		return refuse(fleet.Conflict, "runner %s takes no work", r.Name)
-	case view.Held(c.Runner) >= c.Slots:
+	case t.held(c.Runner) >= c.Slots:
 		return refuse(fleet.NoSlot, "runner %s has no free slot", r.Name)
 	}
 	if k := j.Spec.ConcurrencyKey; k != "" {
-		if by, held := view.Holder(k, j.ID); held {
+		if by, held := (View{t.Txn}).Holder(k, j.ID); held {
 			return refuse(fleet.Conflict, "concurrency key %q is held by job %s", k, by)
 		}
 	}

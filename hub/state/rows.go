@@ -65,11 +65,16 @@ func (t *txn) derive(old, j *fleet.Job) {
 	for _, o := range before {
 		if !slices.ContainsFunc(after, func(n open) bool { return n.Fence == o.Fence }) {
 			t.delete(tableOpen, &o)
+			t.hold(o, -1)
 		}
 	}
 	for _, o := range after {
 		if !slices.Contains(before, o) {
+			if i := slices.IndexFunc(before, func(b open) bool { return b.Fence == o.Fence }); i >= 0 {
+				t.hold(before[i], -1)
+			}
 			t.insert(tableOpen, &o)
+			t.hold(o, 1)
 		}
 	}
 	if was, is := holdsKey(old), holdsKey(j); was && !is {
