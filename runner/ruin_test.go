@@ -103,6 +103,50 @@ func TestLostJournalEndsWhatItForgot(t *testing.T) {
 	eventually(t, "it to be gone", func() bool { return h.attempt(j, f).Gone })
 }
 
+// An attempt of which the journal holds nothing that can be read is given up.
+func TestUnreadableAssignment(t *testing.T) {
+	t.Parallel()
+	h := newHub(t)
+	c := h.child()
+	j, f := h.run(c.id, "/bin/sh", "-c", "echo $$; exec sleep 60")
+	pid := h.pidOf(j, f)
+	c.kill()
+	jo, err := journal.Open(c.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, _ := jo.Attempt(f)
+	progress := rec.Progress
+	rec.Assignment = []byte("{")
+	err = errors.Join(jo.Forget(f), jo.Begin(rec), jo.Update(f, journal.Durable, func(p *journal.Progress) { *p = progress }), jo.Close())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.start()
+	h.ends(j, fleet.Lost)
+	if !gone(pid) {
+		t.Error("the job is said to be lost and its process is there")
+	}
+	k, _ := h.run(c.id, "/bin/true")
+	h.ends(k, fleet.Succeeded)
+}
+
+// A copy of a data directory has another mark, and leaves alone what the original
+// has launched; the same directory under another name has the same one.
+func TestMarkIsOfTheDirectory(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	mark := func(dir, id string) string {
+		return (&Runner{cfg: Config{Dir: dir}, id: &identity{Runner: fleet.RunnerID(id)}}).mark()
+	}
+	if mark(dir, "a") != mark(link, "a") || mark(dir, "a") == mark(t.TempDir(), "a") || mark(dir, "a") == mark(dir, "b") {
+		t.Errorf("%s, %s, %s", mark(dir, "a"), mark(link, "a"), mark(dir, "b"))
+	}
+}
+
 // A report that can't be put into words keeps back its attempt's others and no more.
 func TestReportThatCannotBeSent(t *testing.T) {
 	t.Parallel()

@@ -235,7 +235,7 @@ func (a *Attempt) Run(ctx context.Context) {
 		a.giveUp(ctx, a.broken)
 		return
 	}
-	for try := 1; ; {
+	for try, wait := 1, minRoomWait; ; wait = min(2*wait, maxRoomWait) {
 		err := a.run(ctx)
 		switch {
 		case err == nil || ctx.Err() != nil:
@@ -243,6 +243,7 @@ func (a *Attempt) Run(ctx context.Context) {
 		case NoRoom(err):
 			a.host.trouble(err)
 			a.tell("waits for the disk: " + err.Error())
+			try = 1
 		case try >= maxTries:
 			a.giveUp(ctx, err)
 			return
@@ -251,7 +252,7 @@ func (a *Attempt) Run(ctx context.Context) {
 		}
 		a.log.Warn("attempt is taken up again after an error", "err", err)
 		a.resumed = true
-		if !pause(ctx, tryAgain<<try) {
+		if !pause(ctx, wait) {
 			return
 		}
 	}

@@ -218,9 +218,12 @@ func (a *Attempt) watch(ctx context.Context, started time.Time) (process.Status,
 		case <-limit:
 			force = time.After(0)
 		case <-force:
-			if err := a.force(reason, detail); err != nil {
+			status, err := a.force(reason, detail)
+			if err != nil {
 				a.log.Warn("process could not be ended", "err", err)
 				a.tell("its processes can't be ended: " + err.Error())
+			} else if status.State == process.Exited {
+				return status, nil // whoever waits may have seen it without its record
 			}
 			force = time.After(sweepAgain)
 		case e := <-ended:

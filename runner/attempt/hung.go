@@ -31,13 +31,13 @@ func (a *Attempt) left(started time.Time) (time.Duration, bool) {
 }
 
 // force ends a process whose supervisor does not do it, and records that end.
-func (a *Attempt) force(reason, detail string) error {
+func (a *Attempt) force(reason, detail string) (process.Status, error) {
 	a.log.Warn("supervisor does not react; it is ended with its job", "reason", reason)
 	err := process.End(a.processDir(), reason, detail)
-	if errors.Is(err, process.ErrGone) {
-		return nil // seen by whoever waits for the process
+	if err != nil && !errors.Is(err, process.ErrGone) {
+		return process.Status{}, err
 	}
-	return err
+	return process.Attach(a.processDir())
 }
 
 func limitText(total time.Duration) string {

@@ -15,7 +15,6 @@ import (
 
 const (
 	maxTries    = 3 // of an attempt that fails for another reason than the disk
-	tryAgain    = 250 * time.Millisecond
 	minRoomWait = 250 * time.Millisecond
 	maxRoomWait = 5 * time.Second
 )

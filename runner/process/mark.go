@@ -79,8 +79,9 @@ func Reap(prefix string, keep func(marker string) bool) (killed int, err error) 
 }
 
 // End ends a job whose supervisor does not do it: the supervisor first, proven to be it, then every process, and writes
-// the exit record in its place, with the given reason. A record that is there already stays. The error wraps ErrGone if
-// there is no directory; then SweepMark is left.
+// the exit record in its place, with the given reason. A record that is there already stays. Between the two the job
+// looks as if it were gone: of whoever waits for it at the same time the caller must not take that answer. The error
+// wraps ErrGone if there is no directory; then SweepMark is left.
 func End(dir, reason, detail string) error {
 	if readExit(dir) != nil {
 		return nil
