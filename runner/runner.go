@@ -144,6 +144,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	r.work.Go(func() { r.watchRoom(work) })
 	r.work.Go(func() { r.reaps(work) })
 	r.work.Go(func() { r.hangUps(work) })
+	r.work.Go(func() { r.giveBack(work) })
 	if r.cfg.DevMode {
 		select {
 		case <-ctx.Done():

@@ -1,0 +1,4 @@
+package runner
+
+// unmapProgram has nothing to do: the system counts no clean pages of a file.
+func unmapProgram() error { return nil }
