@@ -20,7 +20,8 @@ test: check unit e2e ## everything that passes without a network or an account
 check: ## formatting, vet, the shape of the tree
 	@out=$$(gofmt -l cmd consensus hub runner shared test); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
-	$(GO) vet -tags harness ./test/harness
+	$(GO) vet -tags harness,soak ./test/harness ./test/e2e
+	$(GO) vet -tags bench ./hub ./test/bench
 	$(GO) test ./test/arch
 
 unit: ## packages by themselves
@@ -37,7 +38,9 @@ test-harness: ## the real agent CLIs from the npm registry, against a scripted m
 	$(GO) test -count=1 -timeout 20m -tags harness ./test/harness
 
 soak: ## the long forms of what CI samples
-	$(GO) test -count=1 -timeout 60m -tags soak ./test/e2e
+	$(GO) test -count=1 -timeout 60m -tags soak -run Soak ./test/e2e
+	test/harness/install.sh
+	$(GO) test -count=1 -timeout 60m -tags harness,soak ./test/harness
 
 bench: ## figures, printed beside the last committed ones
 	$(GO) test -count=1 -timeout 30m -tags bench -run TestBench -v ./test/bench

@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// TestSoakStorm is the whole of what TestStormOfKills samples.
-func TestSoakStorm(t *testing.T) { storm(t, 500, 900*time.Millisecond) }
+// TestSoakStorm is TestStormOfKills for long enough to meet what is rare.
+func TestSoakStorm(t *testing.T) { storm(t, 4000, 1500*time.Millisecond) }
