@@ -63,7 +63,7 @@ func register(f func() Command) struct{} {
 
 // Encode writes an entry: format, kind, head, then the command as JSON.
 func Encode(h Head, c Command) ([]byte, error) {
-	body, err := json.Marshal(c)
+	body, err := marshal(c)
 	if err != nil {
 		return nil, fmt.Errorf("encode command %d: %w", c.kind(), err)
 	}
@@ -114,6 +114,14 @@ func Decode(b []byte) (Head, Command, error) {
 		b = b[1+int(b[0]):]
 	}
 	c := mk()
+	if p, ok := c.(plain); ok {
+		s := scanner{b: b}
+		p.scan(&s)
+		if s.whole() {
+			return h, c, nil
+		}
+		c = mk()
+	}
 	if err := json.Unmarshal(b, c); err != nil {
 		return Head{}, nil, fmt.Errorf("command kind %d: %w", k, err)
 	}

@@ -45,7 +45,12 @@ type Fence struct {
 }
 
 // String gives the fence as EPOCH-INDEX, the form used in refs, paths and JSON.
-func (f Fence) String() string { return fmt.Sprintf("%d-%d", f.Epoch, f.Index) }
+func (f Fence) String() string { return string(f.append(make([]byte, 0, 24))) }
+
+func (f Fence) append(b []byte) []byte {
+	b = append(strconv.AppendUint(b, f.Epoch, 10), '-')
+	return strconv.AppendUint(b, f.Index, 10)
+}
 
 // IsZero says whether f is no fence at all.
 func (f Fence) IsZero() bool { return f == Fence{} }
@@ -70,7 +75,7 @@ func ParseFence(s string) (Fence, error) {
 }
 
 // MarshalText and UnmarshalText make a fence a string in JSON.
-func (f Fence) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+func (f Fence) MarshalText() ([]byte, error) { return f.append(make([]byte, 0, 24)), nil }
 
 // UnmarshalText reads what MarshalText wrote.
 func (f *Fence) UnmarshalText(b []byte) error {

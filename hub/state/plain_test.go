@@ -1,0 +1,104 @@
+package state
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// TestPlain: the short way writes what encoding/json writes, and reads what it reads.
+func TestPlain(t *testing.T) {
+	text := rapid.OneOf(rapid.Just(""), rapid.StringMatching(`[a-z0-9/.: -]{1,12}`), rapid.String())
+	rapid.Check(t, func(t *rapid.T) {
+		str := func(name string) string { return text.Draw(t, name) }
+		num := func(name string) int64 { return rapid.Int64().Draw(t, name) }
+		fence := fleet.Fence{Epoch: rapid.Uint64().Draw(t, "epoch"), Index: rapid.Uint64().Draw(t, "index")}
+		submit := &SubmitJob{ID: fleet.JobID(str("id")), Prompt: fleet.Digest(str("prompt")), Spec: fleet.Spec{
+			Kind: fleet.Kind(str("kind")), Origin: fleet.Origin{Kind: str("origin"), Name: str("name")}, ConcurrencyKey: str("key"), Harness: str("harness"),
+			Model: str("model"), Permissions: fleet.Permissions(str("permissions")), Argv: rapid.SliceOfN(text, 0, 3).Draw(t, "argv"),
+			ArgvBlob: fleet.Digest(str("blob")), On: str("on"), Push: str("push"), Commit: str("commit"), OnLost: str("on lost"),
+		}}
+		switch rapid.IntRange(0, 6).Draw(t, "rest") {
+		case 0:
+			submit.Spec.Repo = &fleet.Repo{URL: str("url")}
+		case 1:
+			submit.Spec.Require = map[string]string{"a": str("label")}
+		case 2:
+			submit.Spec.Env = map[string]string{"A": str("value")}
+		case 3:
+			submit.Spec.Secrets = []string{str("secret")}
+		case 4:
+			submit.Spec.Timeouts.Queue = 1
+		}
+		for _, c := range []plain{
+			submit,
+			&AssignJob{Job: fleet.JobID(str("job")), Runner: fleet.RunnerID(str("runner")), Turn: int(num("turn")), Attempts: int(num("attempts")), Slots: int(num("slots"))},
+			&AcceptAttempt{Job: fleet.JobID(str("job")), Fence: fence, Permissions: fleet.Permissions(str("permissions")), BaseCommit: str("base"), Notes: rapid.SliceOfN(text, 0, 1).Draw(t, "notes")},
+			&SealLog{Job: fleet.JobID(str("job")), Fence: fence, Output: num("output"), Events: num("events")},
+			&CancelJob{Job: fleet.JobID(str("job")), Abandon: rapid.Bool().Draw(t, "abandon")},
+		} {
+			want, err := json.Marshal(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := marshal(c)
+			if err != nil || string(got) != string(want) {
+				t.Fatalf("%T is written %s (%v), want %s", c, got, err, want)
+			}
+			same(t, c.kind(), want)
+		}
+	})
+}
+
+// same says what is wrong where the short way reads something else than encoding/json.
+func same(t rapid.TB, k Kind, b []byte) (short bool) {
+	t.Helper()
+	got, want := kinds[k]().(plain), kinds[k]()
+	s := scanner{b: b}
+	if got.scan(&s); !s.whole() {
+		return false
+	}
+	if err := json.Unmarshal(b, want); err != nil {
+		t.Fatalf("the short way takes %s, the long one gives %v", b, err)
+	}
+	if d := cmp.Diff(want, Command(got)); d != "" {
+		t.Fatalf("%s is read differently (-long +short):\n%s", b, d)
+	}
+	return true
+}
+
+// TestPlainIsTaken: what a small job says goes the short way.
+func TestPlainIsTaken(t *testing.T) {
+	f := fleet.Fence{Epoch: 1, Index: 7}
+	for _, c := range []plain{
+		&SubmitJob{ID: "j", Spec: fleet.Spec{Kind: fleet.KindExec, Harness: "exec", Argv: []string{"make", "test"}, OnLost: "hold"}},
+		&AssignJob{Job: "j", Runner: "r-1", Turn: 1, Slots: 8}, &AcceptAttempt{Job: "j", Fence: f, Permissions: fleet.PermFull},
+		&SealLog{Job: "j", Fence: f, Output: 12}, &CancelJob{Job: "j"},
+	} {
+		var w printer
+		c.print(&w)
+		if w.bad || !same(t, c.kind(), w.b) {
+			t.Errorf("%T goes the long way: %s", c, w.b)
+		}
+	}
+}
+
+// FuzzPlain: whatever the short way takes, encoding/json takes and reads alike.
+func FuzzPlain(f *testing.F) {
+	for _, s := range []string{`{"job":"j"}`, `{"job":"j","fence":"1-2","output":1,"events":0}`, `{"job":"j","runner":"r","turn":1,"attempts":0,"slots":8}`,
+		`{"job":"j","fence":"1-2","permissions":"read","base_commit":"c"}`,
+		`{"id":"j","spec":{"kind":"exec","origin":{"kind":"manual"},"harness":"exec","permissions":"read","argv":["a","b"],"on_lost":"hold","timeouts":{}},"prompt":"p"}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for k, mk := range kinds {
+			if _, ok := mk().(plain); ok {
+				same(t, k, b)
+			}
+		}
+	})
+}
