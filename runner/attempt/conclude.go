@@ -69,27 +69,28 @@ func (a *Attempt) loadDelivery() (delivery, error) {
 }
 
 // conclude makes the result of a process that has ended and puts it into the outbox.
-// An end that was not recorded is no result: the outcome is lost.
-func (a *Attempt) conclude(ctx context.Context, f *feed, o fleet.Outcome) error {
+// An end that was not recorded is no result: the outcome is lost. Where nothing was
+// written and nothing is to be uploaded the seal goes with the result; sealed says so.
+func (a *Attempt) conclude(ctx context.Context, f *feed, o fleet.Outcome) (sealed bool, err error) {
 	if f.exit == nil {
 		detail := "the process and its supervisor are gone, and how it ended was not recorded"
 		if o.Terminal {
 			detail += "; its own stream had told an end: " + string(o.Class)
 		}
 		a.fact("note", detail)
-		return a.lost(ctx, detail)
+		return false, a.lost(ctx, detail)
 	}
 	var ev *fleet.Evidence
 	var d delivery
 	var push *journal.Push
-	err := a.insist(ctx, func() (err error) {
+	err = a.insist(ctx, func() (err error) {
 		if ev, d, push, err = a.evidence(ctx, f, o.Class); err != nil || ctx.Err() != nil {
 			return err
 		}
 		return a.saveDelivery(d)
 	})
 	if err != nil || ctx.Err() != nil {
-		return err
+		return false, err
 	}
 	if o.Model == "" {
 		o.Model = a.sessionModel(o.SessionID)
@@ -108,10 +109,22 @@ func (a *Attempt) conclude(ctx context.Context, f *feed, o fleet.Outcome) error 
 	if !o.Usage.IsZero() {
 		fin.Usage = &o.Usage
 	}
+	it, err := a.item(KindFinished, fin)
+	if err != nil {
+		return false, err
+	}
+	items := []journal.Item{it}
+	if sealed = output == 0 && events == 0 && len(d.Blobs) == 0 && f.lacking() == nil; sealed {
+		if it, err = a.item(KindSealed, Sealed{}); err != nil {
+			return false, err
+		}
+		items = append(items, it)
+	}
 	a.ended()
-	return a.put(ctx, journal.Durable, KindFinished, fin, func(p *journal.Progress) {
+	return sealed, a.record(ctx, journal.Durable, func(p *journal.Progress) {
 		p.Finished, p.SessionID, p.Model, p.Usage, p.Push, p.Phase = true, o.SessionID, o.Model, fin.Usage, push, "finished"
-	})
+		p.Sealed = p.Sealed || sealed
+	}, items...)
 }
 
 // sessionModel reads the model from the CLI's own record of the session: not every

@@ -156,9 +156,11 @@ func (a *Attempt) follow(ctx context.Context, status process.Status) error {
 		return d.err
 	}
 	if !reported {
-		if err := a.conclude(ctx, f, d.outcome); err != nil || ctx.Err() != nil {
+		sealed, err := a.conclude(ctx, f, d.outcome)
+		if err != nil || ctx.Err() != nil {
 			return err
 		}
+		unsealed = unsealed && !sealed
 		if f.exit == nil {
 			a.enter(Ended, "gone", "")
 		} else {
@@ -183,6 +185,10 @@ func (a *Attempt) follow(ctx context.Context, status process.Status) error {
 	return a.untilForgotten(ctx)
 }
 
+// startedAfter is how long a process runs before its start is worth a report of its
+// own; the result tells it anyway.
+const startedAfter = 50 * time.Millisecond
+
 // watch waits for the end of the process and passes a stop on. Where the supervisor
 // neither obeys a stop nor holds the time limit, the runner does both itself.
 func (a *Attempt) watch(ctx context.Context, started time.Time) (process.Status, error) {
@@ -196,7 +202,13 @@ func (a *Attempt) watch(ctx context.Context, started time.Time) (process.Status,
 		ended <- answer{s, err}
 	}()
 	stop := a.stop
-	var force, limit <-chan time.Time
+	var force, limit, untold <-chan time.Time
+	rec, _ := a.host.Journal.Attempt(a.asg.Fence)
+	if !started.IsZero() && (!a.resumed || rec.Progress.Facts == 0) {
+		timer := time.NewTimer(startedAfter)
+		defer timer.Stop()
+		untold = timer.C
+	}
 	if left, ok := a.left(started); ok {
 		timer := time.NewTimer(left)
 		defer timer.Stop()
@@ -215,6 +227,8 @@ func (a *Attempt) watch(ctx context.Context, started time.Time) (process.Status,
 				a.log.Warn("process could not be told to stop", "err", err)
 			}
 			force = time.After(stopGrace + stopMargin)
+		case <-untold:
+			a.fact("started", started.UTC())
 		case <-limit:
 			force = time.After(0)
 		case <-force:

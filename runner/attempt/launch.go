@@ -49,7 +49,6 @@ func (a *Attempt) launch(ctx context.Context, ready readiness) error {
 	}
 	a.tell("")
 	a.log.Info("process started", "pid", status.Started.Child.PID)
-	a.fact("started", status.Started.StartedAt.UTC())
 	return a.follow(ctx, status)
 }
 
