@@ -130,6 +130,7 @@ echo '{"type":"item.started","item":{"id":"item_0","type":"command_execution","c
 echo 'a warning that holds sk-secret-0123456789' >&2
 while [ ! -e GATE ]; do sleep 0.02; done
 echo '{"type":"item.completed","item":{"id":"item_0","type":"command_execution","command":"ls","aggregated_output":"sk-secret-0123456789\n","exit_code":0,"status":"completed"}}'
+echo '{"type":"item.completed","item":{"id":"item_2","type":"file_change","changes":[{"path":"'$PWD'/made.txt","kind":"add"},{"path":"/etc/hosts","kind":"update"}],"status":"completed"}}'
 echo '{"type":"item.completed","item":{"id":"item_1","type":"agent_message","text":"done"}}'
 echo '{"type":"turn.completed","usage":{"input_tokens":100,"cached_input_tokens":0,"output_tokens":10}}'
 `
@@ -189,7 +190,12 @@ func TestEventsAreDerivedAgainByteForByte(t *testing.T) {
 	}
 	events, _ := p.End(harness.ExitInfo{Reason: "exited"})
 	add(events)
-	if d := cmp.Diff(string(want), got); d != "" {
+	// Changed files are named from where the agent works.
+	work := filepath.Join(dir, "scratch", string(j), "work") + "/"
+	if !strings.Contains(string(want), work+"made.txt") || !strings.Contains(got, `"made.txt"`) || !strings.Contains(got, `"/etc/hosts"`) {
+		t.Errorf("changed files: %s", got)
+	}
+	if d := cmp.Diff(strings.ReplaceAll(string(want), work, ""), got); d != "" {
 		t.Errorf("events (-from the frames at the hub +as sent):\n%s", d)
 	}
 }
