@@ -80,6 +80,7 @@ Exit code 78 means that a newer version wrote its data and must run it.`,
 	f.StringVar(&cfg.PublicURL, "public-url", "", "`URL` where people and runners reach it, when not at --listen")
 	f.StringArrayVar(&proxies, "trusted-proxy", nil, "address range `CIDR` of a proxy whose X-Forwarded-For counts (repeatable)")
 	f.BoolVar(&cfg.AcceptClock, "accept-clock", false, "believe this machine's clock although it is far from the recorded time")
+	retention(f, &cfg)
 	f.StringVar(&level, "log-level", "info", "`LEVEL` of the log: debug, info, warn, error")
 	return local(c)
 }
