@@ -56,7 +56,7 @@ func runnerFailed(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &away):
-		return &failure{code: exitStandDown, text: "the hub sent this runner away: " + withoutCodes(away.Detail, err) + "; it does not come back by itself: `tugline runner list` shows why", cause: err}
+		return &failure{code: exitStandDown, text: away.Text(), cause: err}
 	case errors.Is(err, journal.ErrLocked):
 		return &failure{code: exitFailed, text: "another runner runs on this data directory: stop it first, or give this one another --data-dir", cause: err}
 	}

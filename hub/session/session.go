@@ -212,7 +212,7 @@ func (s *Server) enter(x *session) error {
 	s.live[x.runner], s.byID[x.id] = x, x
 	s.mu.Unlock()
 	if old != nil {
-		old.end(wire.Goodbye{Code: fleet.Superseded, Detail: "a newer session of this runner took over; only one runner may use an identity", Final: true})
+		old.end(wire.Goodbye{Code: fleet.Superseded, Detail: "the newer one is at " + x.address, Final: true})
 	}
 	s.note(x)
 	return nil
