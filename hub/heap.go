@@ -17,7 +17,7 @@ const (
 	headroom   = 64 << 20 // bytes
 	plainGrow  = 100      // percent, as the runtime has it
 	quietEvery = 2 * time.Second
-	quietBytes = 1 << 20 // allocated within quietEvery, at most
+	quietBytes = 4 << 20 // allocated within quietEvery, at most
 	worthBytes = 4 << 20 // of garbage, at least
 )
 
