@@ -11,7 +11,7 @@ import (
 )
 
 // settleTime gathers changes that come close together into one heartbeat.
-const settleTime = 10 * time.Millisecond
+const settleTime = 50 * time.Millisecond
 
 // beats sends the heartbeats of one session: the first is full and goes at once.
 func (l *link) beats(ctx context.Context, s *session) {

@@ -175,7 +175,7 @@ func (r *Runner) assign(s *session, d wire.Desired) error {
 	}
 	r.log.Info("assignment taken on", "job", string(as.Job), "fence", as.Fence.String(), "attempt", as.Attempt)
 	r.start(a)
-	r.link.beat(true)
+	r.link.beat(false)
 	return nil
 }
 
