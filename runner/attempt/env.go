@@ -12,7 +12,7 @@ import (
 var passed = []string{
 	"PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_*", "TZ", "SHELL", "TERM", "TMPDIR", "XDG_*",
 	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
-	"SSL_CERT_FILE", "SSL_CERT_DIR",
+	"SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH",
 }
 
 // harnessEnv are the variables by which an agent CLI finds its own account and

@@ -62,11 +62,11 @@ func TestOwnersPatterns(t *testing.T) {
 }
 
 func TestEnvironment(t *testing.T) {
-	own := []string{"PATH=/bin", "HOME=/h", "LC_ALL=C", "AWS_SECRET_KEY=abcdefghij", "OPENAI_API_KEY=sk-12345678", "FOO_A=1", "SSH_AUTH_SOCK=/s", "https_proxy=p", "junk"}
+	own := []string{"PATH=/bin", "HOME=/h", "LC_ALL=C", "AWS_SECRET_KEY=abcdefghij", "OPENAI_API_KEY=sk-12345678", "FOO_A=1", "SSH_AUTH_SOCK=/s", "https_proxy=p", "junk", "GIT_SSL_CAINFO=/ca.pem", "GIT_SSL_CAPATH=/ca", "GIT_DIR=/d"}
 	spec := fleet.Spec{Harness: "codex", Env: map[string]string{"PATH": "/job", "A_TOKEN": "tok-12345678"}, Secrets: []string{"PIN", "S"}}
 	secrets := map[string]string{"PIN": "12345", "S": "x", "OTHER": "never-given"}
 	e := buildEnv(own, Policy{EnvNames: []string{"FOO_?"}, Push: "runner"}, spec, secrets, map[string]string{"TUGLINE_JOB_ID": "j"})
-	want := []string{"A_TOKEN=tok-12345678", "FOO_A=1", "HOME=/h", "LC_ALL=C", "OPENAI_API_KEY=sk-12345678", "PATH=/job", "PIN=12345", "S=x", "TUGLINE_JOB_ID=j", "https_proxy=p"}
+	want := []string{"A_TOKEN=tok-12345678", "FOO_A=1", "GIT_SSL_CAINFO=/ca.pem", "GIT_SSL_CAPATH=/ca", "HOME=/h", "LC_ALL=C", "OPENAI_API_KEY=sk-12345678", "PATH=/job", "PIN=12345", "S=x", "TUGLINE_JOB_ID=j", "https_proxy=p"}
 	if d := cmp.Diff(want, e.vars); d != "" {
 		t.Errorf("environment (-want +got):\n%s", d)
 	}
