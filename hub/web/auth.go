@@ -7,12 +7,17 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/shared/fleet"
 )
+
+// tokenLook is how often an open stream looks whether its token still works.
+const tokenLook = time.Second
 
 type tokenKey struct{}
 
@@ -54,6 +59,46 @@ func (s *Server) token(header string, need fleet.Role) (*fleet.Token, error) {
 		return nil, wrong(fleet.Forbidden, "this needs the role %s; the token has %s", need, k.Role)
 	}
 	return k, nil
+}
+
+// works says whether a token still opens anything. While the log is being read
+// nothing is known against it.
+func (s *Server) works(k *fleet.Token) bool {
+	if s.cfg.Settled != nil && !s.cfg.Settled() {
+		return true
+	}
+	v := s.cfg.Log.View()
+	is, ok := v.TokenByHash(k.Hash)
+	return ok && state.TokenWorks(is, later(v.Meta().Time, now()))
+}
+
+// allowed gives a context for an answer that may take long: it ends with the
+// request, with the server, and soon after the caller's token no longer works.
+func (s *Server) allowed(ctx context.Context) (context.Context, func()) {
+	k := caller(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.life, cancel)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(tokenLook)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				if !s.works(k) {
+					cancel()
+					return
+				}
+			}
+		}
+	})
+	return ctx, func() {
+		stop()
+		cancel()
+		wg.Wait()
+	}
 }
 
 // guard protects a plain handler.

@@ -2,6 +2,8 @@ package web
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -105,5 +107,28 @@ func TestPlainRoutes(t *testing.T) {
 	a := w.do(request{method: "GET", path: "/metrics", role: fleet.RoleViewer})
 	if a.status != 200 || !strings.Contains(string(a.body), "tugline_jobs_queued 0") {
 		t.Errorf("metrics: %d %.200s", a.status, a.body)
+	}
+}
+
+func TestStreamsEndWithTheirToken(t *testing.T) {
+	w := newWorld(t)
+	id := w.submitted("make")
+	f := w.running(id, w.enrolled("lead"))
+	feed, job := w.events("/v1/events", ""), w.events("/v1/jobs/"+string(id)+"/events", "")
+	w.write(id, f, out("a\n"))
+	log := w.open("/v1/jobs/"+string(id)+"/log?follow=true", nil)
+	if _, err := io.ReadFull(log.Body, make([]byte, 2)); err != nil {
+		t.Fatal(err)
+	}
+	w.must(&state.RevokeToken{ID: fleet.TokenID("t-" + fleet.RoleViewer)})
+	for _, r := range []*reader{feed, job} {
+		for ok := true; ok; {
+			_, ok = r.next() // fails where the stream stays open
+		}
+	}
+	cut := time.AfterFunc(patience, func() { log.Body.Close() })
+	defer cut.Stop()
+	if rest, err := io.ReadAll(log.Body); len(rest) > 0 || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("followed log after its token was revoked: %q, %v; want it cut", rest, err)
 	}
 }

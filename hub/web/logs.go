@@ -58,9 +58,8 @@ func (s *Server) log_(_ context.Context, in *logIn) (*huma.StreamResponse, error
 	}
 	key := spool.Key{Job: j.ID, Fence: a.Fence, Name: spool.Name(in.Stream)}
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
-		reqctx, cancel := context.WithCancel(ctx.Context())
-		defer cancel()
-		defer context.AfterFunc(s.life, cancel)()
+		reqctx, leave := s.allowed(ctx.Context())
+		defer leave()
 		// A log that the record calls sealed grows no more, even where it never came whole.
 		r, err := s.cfg.Spool.Reader(reqctx, key, in.From, in.Follow && !a.Log.Sealed)
 		if err != nil {

@@ -27,14 +27,13 @@ type stream struct {
 }
 
 // open begins an event stream, or refuses where too many are open. The context
-// ends with the request and with the server.
+// ends with the request, with the server and with the caller's token.
 func (s *Server) open(hctx huma.Context) (*stream, context.Context, func(), error) {
 	if !s.streams.TryAcquire() {
 		return nil, nil, nil, wrong(fleet.Unavailable, "this node has %d open event streams, its bound; close one or use another node", maxStreams)
 	}
 	s.metrics.streams.Inc()
-	ctx, cancel := context.WithCancel(hctx.Context())
-	stop := context.AfterFunc(s.life, cancel)
+	ctx, leave := s.allowed(hctx.Context())
 	hctx.SetHeader("Content-Type", "text/event-stream")
 	hctx.SetHeader("X-Accel-Buffering", "no")
 	st := &stream{w: hctx.BodyWriter()}
@@ -43,8 +42,7 @@ func (s *Server) open(hctx huma.Context) (*stream, context.Context, func(), erro
 	}
 	st.comment("tugline")
 	return st, ctx, func() {
-		stop()
-		cancel()
+		leave()
 		s.metrics.streams.Dec()
 		s.streams.Release()
 	}, nil
