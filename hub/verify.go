@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"tugline.dev/tugline/hub/blob"
@@ -40,7 +41,7 @@ func (l *term) verify(ctx context.Context) {
 }
 
 func (l *term) decide(ctx context.Context, j *fleet.Job, a *fleet.Attempt) {
-	ev := l.hub.check(a)
+	ev := l.hub.check(j, a)
 	seen := *a
 	seen.Evidence = ev
 	v := gate.Judge(j.Spec, &seen)
@@ -75,7 +76,7 @@ func (h *Hub) rejudge(ctx context.Context, j *fleet.Job) {
 	if j.State != fleet.NeedsReview || a == nil || a.Evidence == nil || a.Evidence.BundleChecked || a.Evidence.Bundle == "" {
 		return
 	}
-	ev := h.check(a)
+	ev := h.check(j, a)
 	if !ev.BundleChecked {
 		return
 	}
@@ -90,11 +91,12 @@ func (h *Hub) rejudge(ctx context.Context, j *fleet.Job) {
 
 // check looks at the stored bundle without git: its digest, that its only
 // prerequisite is the base, and that it brings the promised tip.
-func (h *Hub) check(a *fleet.Attempt) *fleet.Evidence {
+func (h *Hub) check(j *fleet.Job, a *fleet.Attempt) *fleet.Evidence {
 	if a.Evidence == nil {
 		return nil
 	}
 	e := *a.Evidence
+	e.Before = before(j, a)
 	if e.CommitCount == 0 || e.BundleChecked {
 		return &e
 	}
@@ -108,6 +110,22 @@ func (h *Hub) check(a *fleet.Attempt) *fleet.Evidence {
 		e.BundleError = err.Error()
 	}
 	return &e
+}
+
+// before is the tip that the turns before an attempt's had come to.
+func before(j *fleet.Job, a *fleet.Attempt) string {
+	tu, _ := j.Find(a.Fence)
+	for i := len(j.Turns) - 1; i >= 0; i-- {
+		if tu == nil || j.Turns[i].N >= tu.N {
+			continue
+		}
+		for _, was := range slices.Backward(j.Turns[i].Attempts) {
+			if was.Evidence != nil && was.Evidence.Tip != "" {
+				return was.Evidence.Tip
+			}
+		}
+	}
+	return ""
 }
 
 func (h *Hub) checkBundle(e *fleet.Evidence, base string) error {

@@ -79,7 +79,7 @@ func agent(spec fleet.Spec, a *fleet.Attempt, v verdict) fleet.Verdict {
 	switch {
 	case e == nil:
 		return v(fleet.Unknown, "evidence incomplete: the runner sent none")
-	case e.CommitCount > 0:
+	case e.CommitCount > 0 && (e.Before == "" || e.Tip != e.Before): // what earlier turns committed proves nothing of this one
 		if out, bad := commits(e, v); bad {
 			return out
 		}

@@ -184,6 +184,9 @@ func checkRepo(r *fleet.Repo, push, on string) error {
 		if strings.HasPrefix(name, "refs/") {
 			return wrong(fleet.BadRequest, "%s %s: give the branch's name without refs/heads/", what, quote(name))
 		}
+		if name == "HEAD" || strings.HasPrefix(name, "+") {
+			return wrong(fleet.BadRequest, "%s %s is not the name of a branch; a push is never by force", what, quote(name))
+		}
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ package fleet
 type Evidence struct {
 	Base          string       `json:"base,omitempty"`     // the starting commit
 	Tip           string       `json:"tip,omitempty"`      // the job branch's commit at the end
+	Before        string       `json:"before,omitempty"`   // the tip that the turns before had come to, as the hub recorded it
 	Tree          string       `json:"tree,omitempty"`     // the tip's tree
 	Descends      bool         `json:"descends,omitempty"` // git proved on the runner that tip descends from base
 	Commits       []CommitInfo `json:"commits,omitempty"`  // new ones, oldest first, at most 50 carried
