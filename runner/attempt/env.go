@@ -55,7 +55,9 @@ func buildEnv(own []string, p Policy, spec fleet.Spec, secrets map[string]string
 	var e environ
 	for name, value := range vars {
 		e.vars = append(e.vars, name+"="+value)
+		_, ours := marks[name]
 		switch {
+		case ours: // no secrets, whatever their names look like; hiding them would spoil ordinary output
 		case slices.Contains(spec.Secrets, name) && len(value) >= minMaskedSecret,
 			looksSecret(name) && len(value) >= minMaskedEnv:
 			e.hidden = append(e.hidden, value)

@@ -76,6 +76,10 @@ func TestEnvironment(t *testing.T) {
 	if a := buildEnv(own, Policy{Push: "agent"}, spec, secrets, nil); !slices.Contains(a.vars, "SSH_AUTH_SOCK=/s") {
 		t.Error("an agent that may push does not see the ssh agent")
 	}
+	marks := map[string]string{"GIT_CONFIG_KEY_0": "credential.helper", "TUGLINE_KEYHOLE": "credential.helper"}
+	if a := buildEnv(own, Policy{Push: "agent"}, spec, secrets, marks); !slices.Equal(a.hidden, e.hidden) {
+		t.Errorf("with the runner's own settings %q is hidden, want %q", a.hidden, e.hidden)
+	}
 	w := e.with([]string{"PATH=/cli", "NEW_KEY=0123456789"})
 	if !slices.Contains(w.vars, "PATH=/cli") || slices.Contains(w.vars, "PATH=/job") || !slices.Contains(w.hidden, "0123456789") {
 		t.Errorf("with the harness's settings: %q hides %q", w.vars, w.hidden)
