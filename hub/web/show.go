@@ -45,6 +45,9 @@ func (s *Server) show(v state.View, j *fleet.Job) api.Job {
 	out.Runner, out.RunnerID, out.Attempt, out.Fence = a.RunnerName, a.Runner, a.N, a.Fence.String()
 	out.StartedAt, out.ReportedModel, out.SessionID, out.Notes = a.StartedAt, a.Model, a.SessionID, a.Notes
 	out.FailureClass, out.ResetAt, out.Evidence, out.Log = a.Failure, a.ResetAt, a.Evidence, a.Log
+	if out.FinishedAt != nil && a.State == fleet.AttemptFinished && a.FinishedAt != nil {
+		out.FinishedAt = utc(a.FinishedAt) // when it ended, not when that was heard
+	}
 	if a.Permissions != "" {
 		out.Permissions = a.Permissions
 	}
