@@ -327,8 +327,9 @@ func TestSweepCatchesAMovingTarget(t *testing.T) {
 		if got, err := Wait(t.Context(), dir); err != nil || got.State != Gone {
 			t.Fatalf("%s: wait: got %v %v, want gone", kind, got.State, err)
 		}
-		if killed, err := Sweep(dir); err != nil || killed < 2 {
-			t.Errorf("%s: sweep: got %d %v, want at least 2", kind, killed, err)
+		// How many of what moves a look meets is chance; that none is left is what counts.
+		if killed, err := Sweep(dir); err != nil || killed < 1 {
+			t.Errorf("%s: sweep: got %d %v, want at least 1", kind, killed, err)
 		}
 		for range 20 {
 			if left := survivors(t, st.Started.Marker); len(left) > 0 {
