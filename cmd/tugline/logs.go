@@ -116,11 +116,15 @@ func (a *app) logs(ctx context.Context, c *client, j *api.Job, o logOptions) err
 // logFrames writes output frames to where the job wrote them, and gives how many
 // bytes of whole frames it read.
 func (a *app) logFrames(r io.Reader) (int64, error) {
-	fr := fleet.NewFrameReader(bufio.NewReaderSize(r, 64<<10))
+	src := &whole{r: r}
+	fr := fleet.NewFrameReader(bufio.NewReaderSize(src, 64<<10))
 	for {
 		f, err := fr.Next()
 		switch {
 		case errors.Is(err, io.EOF):
+			return fr.Offset(), nil
+		case errors.Is(err, io.ErrUnexpectedEOF) && src.ended:
+			a.say("the rest of the last piece of output has not reached the hub yet; ask again, or follow with -f")
 			return fr.Offset(), nil
 		case errors.Is(err, fleet.ErrBadFrame):
 			return fr.Offset(), fail(exitFailed, "the record of the output is damaged at byte %d: %v", fr.Offset(), err)
@@ -151,6 +155,19 @@ func (a *app) logFrames(r io.Reader) (int64, error) {
 			return fr.Offset(), writeFailed(err)
 		}
 	}
+}
+
+// whole remembers that an answer came to its own end. A connection that broke gives
+// the same error as an answer that ends inside a frame.
+type whole struct {
+	r     io.Reader
+	ended bool
+}
+
+func (w *whole) Read(p []byte) (int, error) {
+	n, err := w.r.Read(p)
+	w.ended = w.ended || err == io.EOF
+	return n, err
 }
 
 // logEvents writes an agent's events, as lines for people or as they are.

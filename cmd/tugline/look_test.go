@@ -265,3 +265,23 @@ func TestLogFileIsMovedAside(t *testing.T) {
 		t.Error("a closed log takes more")
 	}
 }
+
+func TestLogsThatEndInsideAPiece(t *testing.T) {
+	record := fleet.AppendFrame(nil, fleet.Frame{Kind: fleet.FrameStdout, At: 1, Payload: []byte("whole\n")})
+	record = fleet.AppendFrame(record, fleet.Frame{Kind: fleet.FrameStdout, At: 2, Payload: []byte("half of this\n")})
+	cuts := []int{3, fleet.FrameHeaderSize + 2}
+	for _, cut := range cuts {
+		first := fleet.FrameHeaderSize + len("whole\n")
+		srv := script(t, map[string]http.HandlerFunc{
+			"GET /v1/jobs/01j": func(w http.ResponseWriter, _ *http.Request) {
+				answer(w, 200, api.Job{ID: "01j", Kind: fleet.KindExec, State: fleet.Running})
+			},
+			"GET /v1/jobs/01j/log": func(w http.ResponseWriter, _ *http.Request) { w.Write(record[:first+cut]) },
+		})
+		s := newShell(t, srv.URL)
+		if got := s.must("job", "logs", "01j"); got != "whole\n" {
+			t.Errorf("cut %d bytes into a frame: %q", cut, got)
+		}
+		has(t, "the note", s.err.String(), "has not reached the hub yet")
+	}
+}

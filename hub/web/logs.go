@@ -1,6 +1,8 @@
 package web
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +76,11 @@ func (s *Server) log_(_ context.Context, in *logIn) (*huma.StreamResponse, error
 			err = copyText(flusher(ctx), r)
 		} else {
 			ctx.SetHeader("Content-Type", "application/octet-stream")
-			_, err = io.Copy(flusher(ctx), r)
+			if in.Stream == "output" && !in.Follow {
+				err = copyFrames(flusher(ctx), r)
+			} else {
+				_, err = io.Copy(flusher(ctx), r)
+			}
 		}
 		switch {
 		case err == nil, errors.Is(err, fleet.NotFound): // nothing was written yet
@@ -137,6 +143,30 @@ func copyText(w io.Writer, r io.Reader) error {
 			_, err = w.Write(f.Payload)
 		}
 		if err != nil {
+			return err
+		}
+	}
+}
+
+// copyFrames writes whole frames, so that an answer that is to end now does not end
+// within one. Bytes that are no frames, because they begin inside one or are
+// damaged, go as they are.
+func copyFrames(w io.Writer, r io.Reader) error {
+	var seen bytes.Buffer // since the last whole frame
+	src := bufio.NewReaderSize(r, 64<<10)
+	fr := fleet.NewFrameReader(io.TeeReader(src, &seen))
+	for {
+		_, err := fr.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.Is(err, fleet.ErrBadFrame):
+			_, err = io.Copy(w, io.MultiReader(&seen, src))
+			return err
+		case err != nil:
+			return err
+		}
+		if _, err := seen.WriteTo(w); err != nil {
 			return err
 		}
 	}

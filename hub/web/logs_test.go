@@ -63,6 +63,9 @@ func TestLog(t *testing.T) {
 	if got := w.text(path); got != want {
 		t.Errorf("with half a frame: %q; want %q", got, want)
 	}
+	if got := w.text(path + "?format=frames"); got != string(raw) {
+		t.Errorf("frames with half a frame behind them: %q; want the whole ones", got)
+	}
 	w.append(id, f, spool.Output, fleet.AppendFrame(nil, out("rest\n"))[20:])
 	w.finished(id, f, 0, true)
 	if a := w.do(request{method: "GET", path: path + "?follow=true", role: fleet.RoleViewer}); string(a.body) != want+"rest\n" || a.header.Get("Tugline-Fence") != f.String() || a.header.Get("Tugline-Attempt") != "1" {
