@@ -68,7 +68,7 @@ func (a *Attempt) alone(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-timer.C:
-			return &decline{code: fleet.Conflict, retry: true,
+			return &decline{code: fleet.Conflict, after: retryAfter,
 				detail: fmt.Sprintf("attempt %s of the job still runs on this runner and does not end", o.asg.Fence)}
 		}
 	}

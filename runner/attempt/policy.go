@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"tugline.dev/tugline/runner/harness"
 	"tugline.dev/tugline/shared/fleet"
@@ -27,8 +28,8 @@ type Policy struct {
 type decline struct {
 	code   fleet.Code
 	detail string
-	block  bool // no other runner can do better
-	retry  bool // may pass by itself within minutes
+	block  bool          // no other runner can do better
+	after  time.Duration // when it may have passed; 0: not before the runner's facts change
 }
 
 func (d *decline) Error() string { return d.detail }

@@ -1,11 +1,13 @@
 package attempt
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -83,6 +85,21 @@ func TestEnvironment(t *testing.T) {
 	w := e.with([]string{"PATH=/cli", "NEW_KEY=0123456789"})
 	if !slices.Contains(w.vars, "PATH=/cli") || slices.Contains(w.vars, "PATH=/job") || !slices.Contains(w.hidden, "0123456789") {
 		t.Errorf("with the harness's settings: %q hides %q", w.vars, w.hidden)
+	}
+}
+
+// What somebody can mend outside of this runner is tried again after a while.
+func TestDeclinesSayWhenToComeBack(t *testing.T) {
+	for code, want := range map[fleet.Code]time.Duration{
+		fleet.RepoAuth: 2 * time.Minute, fleet.RepoMissing: 2 * time.Minute, fleet.RefMissing: 2 * time.Minute,
+		fleet.RepoUnreachable: 30 * time.Second, fleet.Storage: time.Minute, fleet.HarnessMissing: 0,
+	} {
+		if d := asDecline(fmt.Errorf("prepare: %w", code)); d.code != code || d.after != want || d.block {
+			t.Errorf("%s: %+v, want a new try after %s", code, d, want)
+		}
+	}
+	if d := asDecline(fleet.InputMissing); !d.block || d.after != 0 {
+		t.Errorf("a missing input: %+v, want the job blocked", d)
 	}
 }
 

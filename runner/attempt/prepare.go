@@ -18,7 +18,9 @@ import (
 )
 
 const (
-	retryAfter = time.Minute // of a decline that may pass by itself
+	retryAfter = time.Minute      // of a decline that may pass by itself
+	awayAfter  = 30 * time.Second // the repository's server does not answer
+	mendAfter  = 2 * time.Minute  // until somebody has mended an account, an address or a ref
 	probeTime  = 5 * time.Second
 )
 
@@ -87,11 +89,7 @@ func (a *Attempt) decline(ctx context.Context, err error) error {
 	if a.permitted() {
 		return a.failedStart(ctx, readiness{}, d.detail)
 	}
-	body := Declined{Code: d.code, Detail: fleet.CutText(d.detail, fleet.MaxDetail), Block: d.block}
-	if d.retry {
-		body.RetryAfter = retryAfter
-	}
-	return a.end(ctx, KindDeclined, body)
+	return a.end(ctx, KindDeclined, Declined{Code: d.code, Detail: fleet.CutText(d.detail, fleet.MaxDetail), Block: d.block, RetryAfter: d.after})
 }
 
 func asDecline(err error) *decline {
@@ -100,17 +98,22 @@ func asDecline(err error) *decline {
 		return d
 	}
 	if NoRoom(err) {
-		return &decline{code: fleet.Storage, detail: err.Error(), retry: true}
+		return &decline{code: fleet.Storage, detail: err.Error(), after: retryAfter}
 	}
 	var c fleet.Code
 	if !errors.As(err, &c) {
-		return &decline{code: fleet.Internal, detail: err.Error(), retry: true}
+		return &decline{code: fleet.Internal, detail: err.Error(), after: retryAfter}
 	}
 	d = &decline{code: c, detail: err.Error()}
 	switch c {
-	case fleet.RepoUnreachable, fleet.Storage, fleet.Conflict, fleet.Internal, fleet.Unavailable:
-		d.retry = true
-	case fleet.SessionGone, fleet.BadRequest, fleet.RefMissing, fleet.InputMissing:
+	case fleet.RepoUnreachable:
+		d.after = awayAfter
+	case fleet.RepoAuth, fleet.RepoMissing, fleet.RefMissing:
+		// None of these shows in the runner's facts, so nothing but time can bring the job back.
+		d.after = mendAfter
+	case fleet.Storage, fleet.Conflict, fleet.Internal, fleet.Unavailable:
+		d.after = retryAfter
+	case fleet.SessionGone, fleet.BadRequest, fleet.InputMissing:
 		d.block = true
 	}
 	return d
@@ -322,10 +325,10 @@ func (a *Attempt) enoughSpace(ctx context.Context, least int64, dirs ...string) 
 	for _, dir := range append(dirs, a.dir) {
 		free, err := a.host.Free(ctx, dir)
 		if err != nil {
-			return &decline{code: fleet.Storage, retry: true, detail: fmt.Sprintf("the free space of %s is not known: %v", dir, err)}
+			return &decline{code: fleet.Storage, after: retryAfter, detail: fmt.Sprintf("the free space of %s is not known: %v", dir, err)}
 		}
 		if free < least {
-			return &decline{code: fleet.Storage, retry: true,
+			return &decline{code: fleet.Storage, after: retryAfter,
 				detail: fmt.Sprintf("%d MiB are free at %s, the owner of this runner wants %d MiB left (min_free_bytes)", free>>20, dir, least>>20)}
 		}
 	}
