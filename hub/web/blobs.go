@@ -22,6 +22,7 @@ func (s *Server) blobRoutes() {
 	put.MaxBodyBytes, put.BodyReadTimeout = maxPart, partTime
 	put.Errors = append(put.Errors, 409, 413, 416, 422, 507)
 	put.RequestBody = &huma.RequestBody{}
+	put.DefaultStatus, put.Responses = http.StatusCreated, map[string]*huma.Response{}
 	put.Description = "Send the parts in order, each at most 8 MiB; the answer is 202 until the blob is whole and its digest verified, then 201. HEAD tells where to go on. Needs the role operator."
 	huma.Register(s.api, put, wrap(s, func(ctx context.Context, in *struct {
 		Digest  string `path:"sha256"`
@@ -32,7 +33,11 @@ func (s *Server) blobRoutes() {
 		return s.upload(ctx, fleet.Digest(in.Digest), in.Size, in.Offset, in.RawBody)
 	}))
 	put.RequestBody.Required = false // there are empty blobs
-	huma.Register(s.api, op(http.MethodHead, "/v1/blobs/{sha256}", "head-blob", "How much of an input is stored", fleet.RoleOperator), wrap(s, func(ctx context.Context, in *struct {
+	put.Responses["201"].Description = "The blob is whole and its digest verified"
+	put.Responses["202"] = &huma.Response{Description: "The part is durable; more is to come", Headers: put.Responses["201"].Headers}
+	head := op(http.MethodHead, "/v1/blobs/{sha256}", "head-blob", "How much of an input is stored", fleet.RoleOperator)
+	head.DefaultStatus, head.Responses = http.StatusOK, map[string]*huma.Response{}
+	huma.Register(s.api, head, wrap(s, func(ctx context.Context, in *struct {
 		Digest string `path:"sha256"`
 		Size   int64  `query:"size" minimum:"0" doc:"of the whole blob; without it only a whole one is found"`
 	}) (*uploadOut, error) {
@@ -48,6 +53,8 @@ func (s *Server) blobRoutes() {
 		}
 		return &uploadOut{Offset: off, Status: http.StatusAccepted}, nil
 	}))
+	head.Responses["200"].Description = "The blob is whole"
+	head.Responses["202"] = &huma.Response{Description: "The blob is on its way", Headers: head.Responses["200"].Headers}
 	huma.Register(s.api, op(http.MethodGet, "/v1/blobs/{sha256}", "get-blob", "A stored blob", fleet.RoleOperator), wrap(s, func(_ context.Context, in *struct {
 		Digest string `path:"sha256"`
 	}) (*huma.StreamResponse, error) {
@@ -69,7 +76,7 @@ func (s *Server) upload(ctx context.Context, d fleet.Digest, size, offset int64,
 	end, err := up.WriteAt(ctx, part, offset)
 	var gap *blob.GapError
 	if errors.As(err, &gap) {
-		return nil, wrong(fleet.SpoolGap, "the part begins at %d and the hub wants byte %d next; ask with HEAD and go on there", offset, gap.Want)
+		return nil, wrong(fleet.SpoolGap, "the part begins at %d and the hub wants byte %d next; ask with HEAD and ?size=%d, and go on there", offset, gap.Want, size)
 	}
 	if err != nil {
 		return nil, err

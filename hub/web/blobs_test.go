@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -41,7 +42,7 @@ func TestUploadResumes(t *testing.T) {
 		t.Errorf("first part: %d, offset %s %s", a.status, a.header.Get("Tugline-Offset"), a.body)
 	}
 	p := checkProblem(t, "a part that leaves a gap", w.put(d, size, 200<<10, data[200<<10:]), 416, fleet.SpoolGap)
-	if !strings.Contains(p.Detail, "102400") {
+	if !strings.Contains(p.Detail, "102400") || !strings.Contains(p.Detail, fmt.Sprintf("?size=%d", size)) {
 		t.Errorf("%q does not say where to go on", p.Detail)
 	}
 	if st, off := w.offset(d, size); st != 202 || off != "102400" {
@@ -130,5 +131,40 @@ func TestSubmitRenewsItsInputs(t *testing.T) {
 		}
 		ask(d)
 		check(d, after)
+	}
+}
+
+func TestUploadAnswersAsDeclared(t *testing.T) {
+	w := newWorld(t)
+	data := []byte("two parts")
+	declared := map[string]map[string]any{}
+	_, ops := w.document()
+	for _, o := range ops {
+		declared[o.id], _ = o.spec["responses"].(map[string]any)
+	}
+	path := "/v1/blobs/" + string(digestOf(data)) + "?size=9"
+	for _, r := range []struct {
+		id, method, query string
+		body              []byte
+		status            int
+	}{
+		{"put-blob", "PUT", "", data[:4], 202},
+		{"head-blob", "HEAD", "", nil, 202},
+		{"put-blob", "PUT", "&offset=4", data[4:], 201},
+		{"head-blob", "HEAD", "", nil, 200},
+	} {
+		req := request{method: r.method, path: path + r.query, role: fleet.RoleOperator}
+		if r.body != nil {
+			req.body, req.kind = r.body, "application/octet-stream"
+		}
+		a := w.do(req)
+		if _, ok := declared[r.id][strconv.Itoa(a.status)]; a.status != r.status || !ok {
+			t.Errorf("%s answers %d; want %d, and declared: %t", r.id, a.status, r.status, ok)
+		}
+	}
+	for _, none := range []string{"put-blob", "head-blob"} {
+		if _, ok := declared[none]["204"]; ok {
+			t.Errorf("%s declares 204 and never gives it", none)
+		}
 	}
 }
