@@ -98,6 +98,7 @@ var GitCredential = attempt.GitCredential
 type StandDown struct {
 	Code   fleet.Code
 	Detail string
+	Name   string // of the runner, as it was enrolled
 }
 
 // ExitStandDown is the exit code of a process that was sent away.
@@ -115,7 +116,23 @@ func (s *StandDown) Text() string {
 			"). If the other one is the runner that you want, there is nothing to do; else stop it and start this one again. " +
 			"A copy of the data directory can't be a second runner: give that one an empty directory and a new ticket"
 	}
+	if mend := s.ticketWanted(); mend != "" {
+		return "the hub sent this runner away: " + detail + ". To have it back, make a ticket with `" + mend +
+			"` on the hub and give it with --ticket to `tugline runner run` on the same data directory"
+	}
 	return "the hub sent this runner away: " + detail + "; it does not come back by itself"
+}
+
+// ticketWanted gives the command for a ticket that mends it, if one does. A runner
+// that was removed can't be named any more.
+func (s *StandDown) ticketWanted() string {
+	switch {
+	case s.Code == fleet.RunnerUnknown, s.Code == fleet.RunnerRevoked && s.Name == "":
+		return "tugline hub ticket"
+	case s.Code == fleet.RunnerRevoked:
+		return "tugline hub ticket --for " + s.Name
+	}
+	return ""
 }
 
 // Unwrap gives the code.

@@ -35,10 +35,6 @@ func (r *Runner) enrolled(ctx context.Context) (*identity, error) {
 	if r.cfg.Ticket == "" {
 		return nil, notEnrolled()
 	}
-	t, err := wire.ParseTicket(r.cfg.Ticket)
-	if err != nil {
-		return nil, notTaken(err)
-	}
 	if id == nil {
 		if id, err = newIdentity(); err != nil {
 			return nil, err
@@ -47,34 +43,69 @@ func (r *Runner) enrolled(ctx context.Context) (*identity, error) {
 			return nil, err
 		}
 	}
+	return id, r.enrolWith(ctx, id)
+}
+
+// newTicket says whether the ticket given is of the identity's cluster and not the
+// one that the identity comes from, which must not undo what the hub has decided since.
+func (r *Runner) newTicket(id *identity) bool {
+	t, err := wire.ParseTicket(r.cfg.Ticket)
+	return err == nil && t.Cluster == id.Cluster && wire.SecretHash(t.Secret) != id.Ticket
+}
+
+// enrolAnew replaces an identity that the hub takes no more, with new keys. The old
+// one stays until the hub has answered.
+func (r *Runner) enrolAnew(ctx context.Context) error {
+	id, err := loadIdentity(r.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	if id.Next == nil {
+		if id.Next, err = newIdentity(); err != nil {
+			return err
+		}
+		if err := id.save(r.cfg.Dir); err != nil {
+			return err
+		}
+	}
+	return r.enrolWith(ctx, id.Next)
+}
+
+// enrolWith uses the ticket for the keys of an identity and keeps what comes of it.
+func (r *Runner) enrolWith(ctx context.Context, id *identity) error {
+	t, err := wire.ParseTicket(r.cfg.Ticket)
+	if err != nil {
+		return notTaken(err)
+	}
 	id.Hubs, id.Trust, id.Pin, id.CA, id.Plain = t.Hubs, t.Trust, t.Pin, t.CA, t.Plain
 	n, err := newNetwork(id, r.cfg.Dial)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer n.close()
 	e, err := r.enrol(ctx, n, id, t)
 	if err != nil {
-		return nil, notTaken(err)
+		return notTaken(err)
 	}
 	if e.Cluster != t.Cluster {
-		return nil, fmt.Errorf("enrol this runner: the ticket is of cluster %s, but cluster %s answered: %w", t.Cluster, e.Cluster, fleet.ClusterMismatch)
+		return fmt.Errorf("enrol this runner: the ticket is of cluster %s, but cluster %s answered: %w", t.Cluster, e.Cluster, fleet.ClusterMismatch)
 	}
 	if id.HMACKey, err = wire.OpenBox(id.BoxPub, id.BoxPriv, e.HMACKey); err != nil {
-		return nil, fmt.Errorf("enrol this runner: %w", err)
+		return fmt.Errorf("enrol this runner: %w", err)
 	}
 	if len(e.Signing) == 0 || e.Runner == "" {
-		return nil, errors.New("enrol this runner: the hub's answer lacks the runner's id or the signing key; use the same release on both sides")
+		return errors.New("enrol this runner: the hub's answer lacks the runner's id or the signing key; use the same release on both sides")
 	}
 	if _, err := wire.VerifyChain(ed25519.PublicKey(e.Signing[0].Key), e.Signing); err != nil {
-		return nil, fmt.Errorf("enrol this runner: %w", err)
+		return fmt.Errorf("enrol this runner: %w", err)
 	}
 	id.Runner, id.Name, id.Cluster, id.Generation, id.Signing, id.Labels = e.Runner, e.Name, e.Cluster, e.Generation, e.Signing, e.Labels
+	id.Ticket = wire.SecretHash(t.Secret)
 	if err := id.save(r.cfg.Dir); err != nil {
-		return nil, err
+		return err
 	}
 	r.log.Info("runner enrolled", "runner", string(id.Runner), "name", id.Name)
-	return id, nil
+	return nil
 }
 
 // enrol asks the ticket's hubs in turn. A refusal is final; what may pass is tried

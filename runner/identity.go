@@ -37,6 +37,8 @@ type identity struct {
 	CA         string            `json:"ca,omitempty"`
 	Plain      bool              `json:"plain,omitempty"`
 	Labels     map[string]string `json:"labels,omitempty"`
+	Ticket     fleet.Digest      `json:"ticket,omitempty"` // hash of the secret of the ticket that it was enrolled with
+	Next       *identity         `json:"next,omitempty"`   // an enrolment anew that has begun; its keys are durable first, too
 }
 
 func identityFile(dir string) string { return filepath.Join(dir, "identity.json") }
@@ -57,10 +59,15 @@ func loadIdentity(dir string) (*identity, error) {
 	if id.Version > identityVersion {
 		return nil, fmt.Errorf("the runner's identity is of format %d, this program knows %d; run the newer program", id.Version, identityVersion)
 	}
-	if len(id.SignSeed) != ed25519.SeedSize || len(id.BoxPub) != 32 || len(id.BoxPriv) != 32 {
+	if !id.whole() || id.Next != nil && !id.Next.whole() {
 		return nil, fmt.Errorf("the runner's identity in %s is damaged; remove the data directory and enrol anew", identityFile(dir))
 	}
 	return &id, nil
+}
+
+// whole says that the keys are there.
+func (id *identity) whole() bool {
+	return len(id.SignSeed) == ed25519.SeedSize && len(id.BoxPub) == 32 && len(id.BoxPriv) == 32
 }
 
 func newIdentity() (*identity, error) {

@@ -94,7 +94,7 @@ func (l *link) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if away := sentAway(err); away != nil {
+		if away := l.sentAway(err); away != nil {
 			return away
 		}
 		limit := maxBackoff
@@ -114,13 +114,19 @@ func (l *link) run(ctx context.Context) error {
 }
 
 // sentAway says whether a goodbye means not to come back. One that is not
-// authenticated is believed only so far that this attempt failed.
-func sentAway(err error) error {
+// authenticated is believed only so far that this attempt failed, unless a new ticket
+// is there: a hub that has no key of this runner can't prove that it knows none.
+func (l *link) sentAway(err error) error {
 	var g *goodbyeError
-	if !errors.As(err, &g) || !g.proven || !g.Final && g.Code != fleet.Superseded {
+	switch {
+	case !errors.As(err, &g):
+		return nil
+	case g.proven && (g.Final || g.Code == fleet.Superseded):
+	case g.Code == fleet.RunnerUnknown && l.r.newTicket(l.id):
+	default:
 		return nil
 	}
-	return &StandDown{Code: g.Code, Detail: g.Detail}
+	return &StandDown{Code: g.Code, Detail: g.Detail, Name: l.id.Name}
 }
 
 // connect tries every known hub once.
@@ -154,7 +160,7 @@ func (l *link) connect(ctx context.Context, useHTTP bool) (*session, error) {
 			return nil, err
 		}
 		var g2 *goodbyeError
-		if errors.As(err, &g2) && sentAway(err) != nil {
+		if errors.As(err, &g2) && l.sentAway(err) != nil {
 			return nil, err
 		}
 		hubs = append(where, hubs...)

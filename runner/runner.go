@@ -98,8 +98,24 @@ func New(cfg Config) (*Runner, error) {
 // Run runs until ctx ends; then it returns nil, and jobs go on under their
 // supervisors until a later Run finds them. An error wraps journal.ErrLocked where
 // another runner has the directory, is a *StandDown where the hub sent this runner
-// away, or says why the runner can't run.
+// away, or says why the runner can't run. A runner that the hub knows no more enrols
+// anew where it was given a ticket for that, and goes on.
 func (r *Runner) Run(ctx context.Context) error {
+	for anew := false; ; anew = true {
+		err := r.run(ctx, anew)
+		var away *StandDown
+		if !errors.As(err, &away) || away.ticketWanted() == "" || !r.newTicket(r.id) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		r.log.Warn("the hub takes this identity no more; enrolling anew with the ticket", "err", err)
+	}
+}
+
+// run is one life of an identity; with anew it begins with making another one.
+func (r *Runner) run(ctx context.Context, anew bool) error {
 	j, err := journal.Open(r.cfg.Dir)
 	if err != nil {
 		return err
@@ -110,10 +126,15 @@ func (r *Runner) Run(ctx context.Context) error {
 		r.log.Error("journal was repaired", "note", note)
 		r.alert("journal", note)
 	}
+	if anew {
+		if err := r.enrolAnew(ctx); err != nil {
+			return err
+		}
+	}
 	if r.id, err = r.enrolled(ctx); err != nil {
 		return err
 	}
-	r.log = r.log.With("runner", string(r.id.Runner))
+	r.log = r.cfg.Logger.With("runner", string(r.id.Runner))
 	if r.link, err = newLink(r, r.id); err != nil {
 		return err
 	}
