@@ -194,7 +194,7 @@ func first(words ...string) string {
 func hubURL(s string) (string, error) {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return "", usage("the hub %q is not a URL such as http://127.0.0.1:7420 or https://hub.example.com", s)
+		return "", usage("the hub %q is not a URL such as http://127.0.0.1:7440 or https://hub.example.com", s)
 	}
 	if u.User != nil {
 		return "", usage("the hub's URL carries credentials; leave them out and give --token or TUGLINE_TOKEN")
@@ -280,7 +280,7 @@ func (a *app) contextCommand() *cobra.Command {
 		Use: "add NAME --hub URL", Short: "Keep a hub, with its token, and make it the current one", Args: exactly("NAME"),
 		Long: `Keep a hub under a name in config.yaml (mode 0600), and make it the current one.
 The token is taken from --token, from TUGLINE_TOKEN, or from a line on standard input.`,
-		Example: `  tugline context add team --hub https://hub.example.com:7420 --ca-file hub-ca.pem < token`,
+		Example: `  tugline context add team --hub https://hub.example.com:7440 --ca-file hub-ca.pem < token`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			s := hubSpot{Token: first(a.token, a.env("TUGLINE_TOKEN")), CAFile: first(a.caFile, a.env("TUGLINE_CA_FILE"))}
 			var err error

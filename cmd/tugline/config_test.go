@@ -15,19 +15,19 @@ func TestContextsAreKeptAndChosen(t *testing.T) {
 	s := newShell(t, "")
 	file := filepath.Join(s.home, ".config", "tugline", "config.yaml")
 	s.in = strings.NewReader("tgl_one\n")
-	s.must("context", "add", "one", "--hub", "https://one.test:7420/")
+	s.must("context", "add", "one", "--hub", "https://one.test:7440/")
 	st, err := os.Stat(file)
 	if err != nil || st.Mode().Perm() != 0o600 {
 		t.Fatalf("%s: %v %v, want mode 0600", file, st, err)
 	}
 	s.must("context", "add", "two", "--hub", "http://two.test", "--token", "tgl_two")
-	has(t, "the list", s.must("context", "list"), "*  two", "http://two.test", "https://one.test:7420")
+	has(t, "the list", s.must("context", "list"), "*  two", "http://two.test", "https://one.test:7440")
 	if strings.Contains(s.out.String(), "tgl_") {
 		t.Errorf("the list shows a token: %s", s.out)
 	}
 	s.must("context", "use", "one")
 	got, err := s.spot()
-	if want := (hubSpot{Hub: "https://one.test:7420", Token: "tgl_one"}); err != nil || got != want {
+	if want := (hubSpot{Hub: "https://one.test:7440", Token: "tgl_one"}); err != nil || got != want {
 		t.Errorf("the current hub is %+v, %v, want %+v", got, err, want)
 	}
 	if err := os.Chmod(file, 0o644); err != nil {

@@ -41,7 +41,7 @@ func (a *app) devCommand() *cobra.Command {
 		Long: `Run a hub and a runner in one process, with all their data in one directory. Commands on
 this machine find it by themselves when the default directory is used and no other hub was
 named. Ctrl-C stops it; jobs that run go on and are found again at the next start.`,
-		Example: "  tugline dev\n  tugline dev --data-dir /tmp/try --listen 127.0.0.1:7420 --slots 4",
+		Example: "  tugline dev\n  tugline dev --data-dir /tmp/try --listen 127.0.0.1:7440 --slots 4",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if d.slots < 0 || d.slots > 64 {
 				return usage("--slots %d is not from 1 to 64", d.slots)

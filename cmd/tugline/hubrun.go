@@ -32,12 +32,12 @@ loopback address is served plainly; any other gets TLS: with your certificate, o
 of the cluster's own CA (ca.pem in the data directory), which tickets pin.
 
 Exit code 78 means that a newer version wrote its data and must run it.`,
-		Example: `  tugline hub run --data-dir /var/lib/tugline --listen 0.0.0.0:7420 --bootstrap
-  tugline hub run --data-dir /var/lib/tugline --listen 127.0.0.1:7420 --plain-http \
+		Example: `  tugline hub run --data-dir /var/lib/tugline --listen 0.0.0.0:7440 --bootstrap
+  tugline hub run --data-dir /var/lib/tugline --listen 127.0.0.1:7440 --plain-http \
       --public-url https://hub.example.com --trusted-proxy 127.0.0.1/32`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cfg.Dir == "" || cfg.Listen == "" {
-				return usage("`tugline hub run` needs --data-dir and --listen, such as --data-dir /var/lib/tugline --listen 127.0.0.1:7420")
+				return usage("`tugline hub run` needs --data-dir and --listen, such as --data-dir /var/lib/tugline --listen 127.0.0.1:7440")
 			}
 			for _, p := range proxies {
 				n, err := prefix(p)
