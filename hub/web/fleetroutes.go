@@ -115,6 +115,8 @@ func showRunner(v state.View, r *fleet.Runner, p fleet.Presence) api.Runner {
 		out.LastBeat = &t
 	}
 	switch {
+	case r.Generation < r.Floor:
+		out.State = "revoked"
 	case r.Conflict != "":
 		out.State = "refused"
 	case p.Connected && p.Interval > 0 && now().Sub(p.LastBeat) > fleet.StaleHeartbeats*p.Interval:

@@ -246,7 +246,9 @@ func TestRunnerActions(t *testing.T) {
 	if r := act("trust"); r.Conflict != "" {
 		t.Errorf("trusted, and yet %q", r.Conflict)
 	}
-	act("revoke")
+	if r := act("revoke"); r.State != "revoked" {
+		t.Errorf("a revoked runner is %s", r.State)
+	}
 	id := w.submitted("true")
 	w.running(id, "r-lead")
 	w.refuses(request{method: "DELETE", path: "/v1/runners/lead", role: fleet.RoleAdmin}, 409, fleet.Conflict)
