@@ -125,7 +125,6 @@ Try it on this machine alone, the first in one terminal, the others in a second:
 		&cobra.Group{ID: groupElse, Title: "Else:"},
 	)
 	root.SetCompletionCommandGroupID(groupElse)
-	root.SuggestionsMinimumDistance = 2
 	root.SetVersionTemplate("tugline {{.Version}}\n")
 	root.SetUsageFunc(func(c *cobra.Command) error {
 		usageText(c.OutOrStdout(), c)
@@ -187,10 +186,55 @@ func noCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	hint := ""
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = fmt.Sprintf("; did you mean `%s %s`?", cmd.CommandPath(), near[0])
+	if near := nearest(cmd, args[0]); near != "" {
+		hint = fmt.Sprintf("; did you mean `%s %s`?", cmd.CommandPath(), near)
 	}
 	return usage("there is no command `%s %s`%s `%s --help` lists them", cmd.CommandPath(), args[0], orDot(hint), cmd.CommandPath())
+}
+
+// nearest gives the subcommand that a mistyped word is close to: two slips away at
+// most and less than half of the word, or that it begins. "" where none is.
+func nearest(cmd *cobra.Command, word string) string {
+	best, least := "", min(2, (len(word)-1)/2)+1
+	for _, c := range cmd.Commands() {
+		if !c.IsAvailableCommand() {
+			continue
+		}
+		d := slips(word, c.Name())
+		if len(word) > 1 && strings.HasPrefix(c.Name(), word) {
+			d = 0
+		}
+		if d < least {
+			best, least = c.Name(), d
+		}
+	}
+	return best
+}
+
+// slips counts the letters to add, leave out, change or swap with the next one to
+// make b of a.
+func slips(a, b string) int {
+	var before []int
+	last := make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row := make([]int, len(b)+1)
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			change := last[j-1]
+			if a[i-1] != b[j-1] {
+				change++
+			}
+			row[j] = min(change, last[j]+1, row[j-1]+1)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last = last, row
+	}
+	return last[len(b)]
 }
 
 func orDot(hint string) string {
@@ -206,7 +250,6 @@ func group(use, short, in string, subs ...*cobra.Command) *cobra.Command {
 		Use: use, Short: short, GroupID: in, Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	c.SuggestionsMinimumDistance = 2
 	c.AddCommand(subs...)
 	return c
 }
@@ -227,5 +270,15 @@ func exactly(names ...string) cobra.PositionalArgs {
 			return usage("`%s` needs %s; see `%s --help`", cmd.CommandPath(), strings.Join(names[len(args):], " and "), cmd.CommandPath())
 		}
 		return usage("`%s` does not take %q; see `%s --help`", cmd.CommandPath(), args[len(names)], cmd.CommandPath())
+	}
+}
+
+// from asks for the first of the words and takes the others too.
+func from(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 || len(args) > len(names) {
+			return exactly(names[:min(max(len(args), 1), len(names))]...)(cmd, args)
+		}
+		return nil
 	}
 }

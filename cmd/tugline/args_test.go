@@ -24,6 +24,12 @@ func TestWrongWordsAreExit2(t *testing.T) {
 	}{
 		{"nope", "no command `tugline nope`"},
 		{"jobs", "did you mean `tugline job`?"},
+		{"frob", "no command `tugline frob`; `tugline --help`"},
+		{"rnu", "did you mean `tugline run`?"},
+		{"harnes", "did you mean `tugline harness`?"},
+		{"conte", "did you mean `tugline context`?"},
+		{"job artifacts", "needs ID"},
+		{"job artifacts a b c", `does not take "c"`},
 		{"job nope", "no command `tugline job nope`"},
 		{"job get", "needs ID"},
 		{"job get a b", `does not take "b"`},

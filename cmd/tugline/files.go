@@ -198,7 +198,7 @@ func baseMissing(j *api.Job, top string) error {
 func (a *app) jobArtifactsCommand() *cobra.Command {
 	var out string
 	c := &cobra.Command{
-		Use: "artifacts ID [NAME]", Aliases: []string{"artifact"}, Short: "Files of a job: list them, or get one", Args: cobra.MatchAll(cobra.RangeArgs(1, 2)), ValidArgsFunction: a.completeJobs,
+		Use: "artifacts ID [NAME]", Aliases: []string{"artifact"}, Short: "Files of a job: list them, or get one", Args: from("ID", "NAME"), ValidArgsFunction: a.completeJobs,
 		Example: "  tugline job artifacts 01jq8\n  tugline job artifacts 01jq8 bundle -o result.bundle",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if out != "" && len(args) < 2 {

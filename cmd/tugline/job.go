@@ -215,7 +215,7 @@ func (a *app) jobExplainCommand() *cobra.Command {
 			if len(e.Runners) == 0 {
 				return nil
 			}
-			t := table{head: []string{"RUNNER", "CODE", "WHY NOT"}}
+			t := table{head: []string{"RUNNER", "CODE", "WHY NOT"}, full: !a.ttyOut}
 			for _, r := range e.Runners {
 				t.add(r.Runner, string(r.Code), r.Detail)
 			}

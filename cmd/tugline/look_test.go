@@ -285,3 +285,49 @@ func TestLogsThatEndInsideAPiece(t *testing.T) {
 		has(t, "the note", s.err.String(), "has not reached the hub yet")
 	}
 }
+
+func TestExplainForAProgramCutsNothing(t *testing.T) {
+	why := strings.Repeat("needs the label disk=fast and ", 8) + "a slot"
+	srv := script(t, map[string]http.HandlerFunc{
+		"GET /v1/jobs/01j/explain": func(w http.ResponseWriter, _ *http.Request) {
+			answer(w, 200, api.Explanation{State: fleet.Queued, Summary: "waits", Runners: []api.RunnerReason{{Runner: strings.Repeat("r", 60), Code: "labels", Detail: why}}})
+		},
+	})
+	s := newShell(t, srv.URL)
+	if got := s.must("job", "explain", "01j"); strings.Contains(got, "…") || !strings.Contains(got, strings.Repeat("r", 60)+"  labels  "+why+"\n") {
+		t.Errorf("into a pipe: %s", got)
+	}
+	s.ttyOut = true
+	has(t, "at a terminal", s.must("job", "explain", "01j"), "…")
+}
+
+func TestRetryBeyondTheBudgetNeedsAGrant(t *testing.T) {
+	attempts := make([]*fleet.Attempt, fleet.AttemptBudget)
+	for i := range attempts {
+		attempts[i] = &fleet.Attempt{N: i + 1, AcceptedAt: before(time.Hour)}
+	}
+	for _, c := range []struct {
+		job   api.Job
+		grant bool
+	}{
+		{api.Job{State: fleet.Failed, Turns: []*fleet.Turn{{N: 1, Attempts: attempts}}}, true},
+		{api.Job{State: fleet.Failed, Turns: []*fleet.Turn{{N: 1, Attempts: attempts, Granted: 1}}}, false},
+		{api.Job{State: fleet.Lost, Turns: []*fleet.Turn{{N: 1, Attempts: attempts[1:]}}}, false},
+		{api.Job{State: fleet.Lost, Reason: fleet.Reason{Code: "budget"}}, true},
+	} {
+		c.job.ID = "01j"
+		var got strings.Builder
+		whatNext(&got, false, &c.job)
+		if strings.Contains(got.String(), "job retry --grant 01j") != c.grant || strings.Contains(got.String(), "job retry 01j") == c.grant {
+			t.Errorf("%s, grant %t:\n%s", c.job.State, c.grant, &got)
+		}
+	}
+}
+
+func TestRevokedRunnerSaysHowItComesBack(t *testing.T) {
+	r := api.Runner{ID: "r-1", Name: "studio", State: "revoked"}
+	s := newShell(t, "")
+	s.describeRunner(&r, noon)
+	has(t, "the runner", s.out.String(), "runner studio revoked", "`tugline hub ticket --for studio`")
+	has(t, "its notes", runnerNotes(&r), "`tugline hub ticket --for studio`")
+}

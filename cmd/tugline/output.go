@@ -38,6 +38,7 @@ func (a *app) printRaw(b []byte) error {
 type table struct {
 	head []string
 	rows [][]string
+	full bool // for a program: nothing is cut
 }
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
@@ -48,7 +49,11 @@ func (t *table) print(w io.Writer) error {
 	for _, r := range all {
 		for i, c := range r {
 			r[i] = line(c)
-			width[i] = max(width[i], min(utf8.RuneCountInString(r[i]), 48))
+			n := utf8.RuneCountInString(r[i])
+			if !t.full {
+				n = min(n, 48)
+			}
+			width[i] = max(width[i], n)
 		}
 	}
 	var b strings.Builder
@@ -57,7 +62,7 @@ func (t *table) print(w io.Writer) error {
 		var l strings.Builder
 		for i, c := range r {
 			room := width[i]
-			if i == len(r)-1 {
+			if i == len(r)-1 && !t.full {
 				room = max(maxWidth-used, 12)
 			}
 			c = cut(c, room)

@@ -79,7 +79,7 @@ func harnessNames(r *api.Runner) string {
 
 func runnerNotes(r *api.Runner) string {
 	var notes []string
-	for _, n := range append([]string{r.Conflict, r.Declining}, r.Alerts...) {
+	for _, n := range append([]string{revokedText(r), r.Conflict, r.Declining}, r.Alerts...) {
 		if n != "" {
 			notes = append(notes, n)
 		}
@@ -88,6 +88,14 @@ func runnerNotes(r *api.Runner) string {
 		return labelText(r.Labels)
 	}
 	return strings.Join(notes, "; ")
+}
+
+// revokedText says how a runner whose key was revoked comes back, "" of others.
+func revokedText(r *api.Runner) string {
+	if r.State != "revoked" {
+		return ""
+	}
+	return "its key was revoked; `tugline hub ticket --for " + r.Name + "` lets it enrol anew"
 }
 
 func labelText(m map[string]string) string {
@@ -134,13 +142,14 @@ func (a *app) describeRunner(r *api.Runner, now time.Time) {
 	show("permissions", "up to "+string(r.Permissions))
 	show("labels", labelText(r.Labels))
 	show("enrolled", ago(now, &r.EnrolledAt))
+	show("revoked", revokedText(r))
 	show("conflict", r.Conflict)
 	show("declines", r.Declining)
 	for _, n := range r.Alerts {
 		show("alert", n)
 	}
 	for _, h := range r.Harnesses {
-		show("harness", h.Name+" "+h.Version+signedWord(h.SignedIn)+" "+h.Detail)
+		show("harness", strings.TrimSuffix(strings.TrimSpace(h.Name+" "+h.Version)+signedWord(h.SignedIn)+": "+h.Detail, ": "))
 	}
 	for _, j := range r.Jobs {
 		show("job", string(j))

@@ -269,6 +269,13 @@ func short(sha string) string { return sha[:min(len(sha), 10)] }
 func nextCommands(j *api.Job) (out [][2]string) {
 	id := string(j.ID)
 	add := func(cmd, what string) { out = append(out, [2]string{"tugline job " + cmd, what}) }
+	retry := func() {
+		if spent(j) {
+			add("retry --grant "+id, "allow one attempt beyond the budget and queue it again (admin)")
+		} else {
+			add("retry "+id, "queue it again")
+		}
+	}
 	if e := j.Evidence; e != nil && e.CommitCount > 0 {
 		add("diff "+id, "see the changes")
 		add("pull "+id, "fetch the branch into your repository")
@@ -278,10 +285,10 @@ func nextCommands(j *api.Job) (out [][2]string) {
 		add("accept "+id, "settle it as succeeded")
 		add("reject "+id, "settle it as failed")
 	case fleet.Blocked, fleet.Lost:
-		add("retry "+id, "queue it again")
+		retry()
 	case fleet.Failed:
 		add("logs "+id, "read its output again")
-		add("retry "+id, "queue it again")
+		retry()
 	case fleet.Queued:
 		add("explain "+id, "see why it waits, runner by runner")
 	case fleet.Assigned, fleet.Preparing, fleet.Running, fleet.Verifying:
@@ -296,6 +303,21 @@ func nextCommands(j *api.Job) (out [][2]string) {
 		add("follow-up "+id+` "…"`, "go on from here in the same session")
 	}
 	return out
+}
+
+// spent says whether the newest turn has used up its attempts.
+func spent(j *api.Job) bool {
+	if len(j.Turns) == 0 {
+		return j.Reason.Code == "budget"
+	}
+	tu := j.Turns[len(j.Turns)-1]
+	n := 0
+	for _, a := range tu.Attempts {
+		if a.AcceptedAt != nil {
+			n++
+		}
+	}
+	return n >= fleet.AttemptBudget+tu.Granted
 }
 
 // since gives the time that a job has taken or takes.
