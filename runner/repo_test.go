@@ -261,6 +261,30 @@ func TestArtifactsComeToTheHub(t *testing.T) {
 	}
 }
 
+// What was left uncommitted and is not part of the result comes to the hub beside it,
+// with the values of secrets masked in the patch.
+func TestRescuedChangesComeToTheHub(t *testing.T) {
+	t.Parallel()
+	h := newHub(t)
+	r := h.newRunner(allowFile(t, ""))
+	bare, _ := repository(t)
+	j := h.submit(fleet.Spec{Argv: []string{"/bin/sh", "-c", `echo "left $A_TOKEN" > left`}, Env: map[string]string{"A_TOKEN": "tok-0123456789"},
+		Repo: &fleet.Repo{URL: bare}, Commit: "never"})
+	f := h.assign(j, r.id)
+	eventually(t, "the end", func() bool { return h.attempt(j, f).Evidence != nil })
+	h.sealed(j, f)
+	e := h.attempt(j, f).Evidence
+	if len(e.Artifacts) != 2 || e.Artifacts[0].Name != "rescue.patch" || e.Artifacts[1].Name != "rescue.bundle" || e.RescueRef == "" {
+		t.Fatalf("artifacts %+v, rescue %q, notes %q", e.Artifacts, e.RescueRef, e.Notes)
+	}
+	if got := string(h.blob(e.Artifacts[0].Digest)); !strings.Contains(got, "+left **************\n") {
+		t.Errorf("the patch %q", got)
+	}
+	if got := string(h.blob(e.Artifacts[1].Digest)); !strings.HasPrefix(got, "# v2 git bundle\n") || !strings.Contains(got, e.RescueRef) {
+		t.Errorf("the bundle begins with %.200q", got)
+	}
+}
+
 // An agent that pushes by itself gets a password only through its attempt's permit.
 func TestAgentAsksForCredentials(t *testing.T) {
 	t.Parallel()

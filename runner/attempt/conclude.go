@@ -183,16 +183,21 @@ func (a *Attempt) evidence(ctx context.Context, f *feed, class fleet.FailureClas
 		d.Blobs = append(d.Blobs, deliveredBlob{ev.Bundle, res.BundlePath})
 	}
 	if res.PatchPath != "" {
-		p, err := a.maskedPatch(f.mask, res)
+		path, sum, err := a.maskedPatch(f.mask, res.PatchPath, res.PatchSHA256)
 		if err != nil {
 			return ev, d, nil, err
 		}
-		ev.Patch, ev.PatchSize = fleet.Digest(p.PatchSHA256), p.PatchSize
-		d.Blobs = append(d.Blobs, deliveredBlob{ev.Patch, p.PatchPath})
-		if p.PatchSHA256 != res.PatchSHA256 {
+		ev.Patch, ev.PatchSize = fleet.Digest(sum), res.PatchSize
+		d.Blobs = append(d.Blobs, deliveredBlob{ev.Patch, path})
+		if sum != res.PatchSHA256 {
 			ev.Notes = append(ev.Notes, "the changes contain the value of a secret: it is masked in the patch, but not in the commits")
 		}
 	}
+	notes, err := a.rescued(f.mask, res, files)
+	if err != nil {
+		return ev, d, nil, err
+	}
+	ev.Artifacts, ev.Notes = files.files, append(ev.Notes, notes...)
 	if spec.Push != "" && res.CommitCount > 0 && class == fleet.ClassOK {
 		if spec.Repo.URL == "" {
 			ev.Notes = append(ev.Notes, "nothing can be pushed: the repository came without a remote")
@@ -233,29 +238,48 @@ func (a *Attempt) closure() string {
 	return strings.TrimSpace(strings.ToValidUTF8(string(b), "\uFFFD"))
 }
 
-// maskedPatch gives the result with a masked copy of its patch, or as it is where
-// there is nothing to mask.
-func (a *Attempt) maskedPatch(m mask, res worktree.Result) (worktree.Result, error) {
-	if m.empty() {
-		return res, nil
+// rescued adds what was saved beside the result to the artifacts; the agent's own files
+// of these names keep them.
+func (a *Attempt) rescued(m mask, res worktree.Result, files *artifactSet) (notes []string, err error) {
+	over := files.over
+	if res.RescuePatchPath != "" {
+		path, _, err := a.maskedPatch(m, res.RescuePatchPath, "")
+		if err != nil {
+			return nil, err
+		}
+		files.take(path, "rescue.patch")
 	}
-	in, err := os.Open(res.PatchPath)
+	if res.RescueBundlePath != "" {
+		files.take(res.RescueBundlePath, "rescue.bundle")
+	}
+	if files.over > over {
+		notes = append(notes, "what is saved under "+res.RescueRef+" did not fit among the artifacts; it is on the runner alone")
+	}
+	return notes, nil
+}
+
+// maskedPatch gives a masked copy of a patch with its digest, or the patch itself
+// where there is nothing to mask.
+func (a *Attempt) maskedPatch(m mask, patch, digest string) (path, sum string, err error) {
+	if m.empty() {
+		return patch, digest, nil
+	}
+	in, err := os.Open(patch)
 	if err != nil {
-		return res, fmt.Errorf("mask the patch: %w", err)
+		return "", "", fmt.Errorf("mask the patch: %w", err)
 	}
 	defer in.Close()
-	path := filepath.Join(a.dir, "out", "masked.patch")
+	path = filepath.Join(a.dir, "out", "masked-"+filepath.Base(patch))
 	out, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
-		return res, fmt.Errorf("mask the patch: %w", err)
+		return "", "", fmt.Errorf("mask the patch: %w", err)
 	}
-	sum := sha256.New()
-	err = m.copy(io.MultiWriter(out, sum), in)
+	hash := sha256.New()
+	err = m.copy(io.MultiWriter(out, hash), in)
 	if err = errors.Join(err, out.Close()); err != nil {
-		return res, fmt.Errorf("mask the patch: %w", err)
+		return "", "", fmt.Errorf("mask the patch: %w", err)
 	}
-	res.PatchPath, res.PatchSHA256 = path, hex.EncodeToString(sum.Sum(nil))
-	return res, nil
+	return path, hex.EncodeToString(hash.Sum(nil)), nil
 }
 
 // copy masks everything that it copies, as frames of one kind.

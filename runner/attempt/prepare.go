@@ -183,6 +183,10 @@ func (a *Attempt) makeReady(ctx context.Context) (ready readiness, err error) {
 		for k, v := range a.credentialEnv() {
 			marks[k] = v
 		}
+		// The job may ask before the goroutine that answers has begun.
+		if err := os.MkdirAll(a.credentialDir(), 0o700); err != nil {
+			return ready, fmt.Errorf("make attempt directory: %w", err)
+		}
 	}
 	ready.env = buildEnv(a.host.Environ(), policy, spec, secrets, marks)
 	if policy.Push == "agent" && ready.tree != nil {

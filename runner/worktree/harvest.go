@@ -61,6 +61,9 @@ type Result struct {
 	BundleSize   int64
 	RunnerCommit string // the commit that the runner made of what was left, ""
 	RescueRef    string // where leftovers that are not on the branch are saved, ""
+	// What of the rescue ref is not at Tip, "" without one: the changes of its files as a patch, "" too if there are
+	// none, and a bundle with that ref alone, which builds on Base (on nothing if Base is "").
+	RescuePatchPath, RescueBundlePath string
 	// LeftUncommitted says that there are leftovers which are not on the branch.
 	LeftUncommitted bool
 	Notes           []string
@@ -121,7 +124,10 @@ func (t *Tree) harvest(ctx context.Context, req HarvestRequest) (Result, error) 
 	if err := t.keepAside(ctx, ws, req.Fence, cmp.Or(res.RunnerCommit, at.branch), &res); err != nil {
 		return res, err
 	}
-	return res, s.describe(ctx, rec, req, &res)
+	if err := s.describe(ctx, rec, req, &res); err != nil {
+		return res, err
+	}
+	return res, s.packRescue(ctx, rec, req, &res)
 }
 
 // clearLocks removes lock files that belong to this worktree alone; whoever made them has ended.

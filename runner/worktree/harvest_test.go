@@ -215,6 +215,9 @@ func TestHarvest(t *testing.T) {
 				if (res.BundlePath != "") != (w.commits > 0) {
 					t.Errorf("%s: bundle %q with %d commits", mode, res.BundlePath, w.commits)
 				}
+				if w.rescue {
+					checkRescue(t, back, s, tree, res)
+				}
 				for name, content := range w.tip {
 					if got := s.show(t, tree, res.Tip, name); got != content {
 						t.Errorf("%s: %s at the tip is %q, want %q", mode, name, got, content)
@@ -439,5 +442,33 @@ func TestHarvestManyCommits(t *testing.T) {
 	res := harvest(t, tree, CommitAuto)
 	if res.CommitCount != 500 || len(res.Commits) != maxCommits || res.Commits[maxCommits-1].SHA != res.Tip || !res.Descends {
 		t.Fatalf("got %d commits, %d listed", res.CommitCount, len(res.Commits))
+	}
+}
+
+// checkRescue takes what was rescued into another repository that has the base: the bundle brings the very commit, the
+// patch over the tip the same files.
+func checkRescue(t *testing.T, back string, s *Store, tree *Tree, res Result) {
+	t.Helper()
+	run(t, back, "fetch", "-q", res.RescueBundlePath, "+"+res.RescueRef+":"+res.RescueRef)
+	c := s.cacheAt(tree.rec.Cache, tree.rec.Generation, tree.rec.URL)
+	want, err := c.git.commit(t.Context(), c.path, res.RescueRef)
+	if err != nil || run(t, back, "rev-parse", res.RescueRef) != want {
+		t.Errorf("the bundle does not bring %s %s: %v", res.RescueRef, want, err)
+	}
+	if res.RescuePatchPath == "" || res.Tip == "" {
+		return
+	}
+	if res.Tip != tree.Base {
+		run(t, back, "fetch", "-q", res.BundlePath, tree.rec.branchRef())
+	}
+	g := localGit().with("GIT_INDEX_FILE=" + filepath.Join(t.TempDir(), "index"))
+	for _, args := range [][]string{{"read-tree", res.Tip}, {"apply", "--cached", "--whitespace=nowarn", res.RescuePatchPath}} {
+		if _, err := g.line(t.Context(), back, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := g.line(t.Context(), back, "write-tree")
+	if want := run(t, back, "rev-parse", res.RescueRef+"^{tree}"); err != nil || got != want {
+		t.Errorf("the patch makes tree %s of the tip, want %s: %v", got, want, err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -112,6 +113,47 @@ func (t *Tree) rescue(ctx context.Context, ws workspace, fence fleet.Fence, comm
 	}
 	_, err = ws.git.line(ctx, ws.top, "update-ref", "-m", "tugline: rescue", ref, commit)
 	return err
+}
+
+// packRescue writes what was put under the rescue ref as files that can leave this machine.
+func (s *Store) packRescue(ctx context.Context, rec *record, req HarvestRequest, res *Result) error {
+	if res.RescueRef == "" {
+		return nil
+	}
+	c := s.cacheAt(rec.Cache, rec.Generation, rec.URL)
+	saved, err := c.git.commit(ctx, c.path, res.RescueRef)
+	if err != nil || saved == "" {
+		return err
+	}
+	from := res.Tip
+	if from == "" {
+		if from, err = c.git.emptyTree(ctx, c.path); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(req.Out, 0o700); err != nil {
+		return err
+	}
+	patch, err := writeFile(filepath.Join(req.Out, "rescue.patch"), func(w io.Writer) error {
+		_, err := c.git.run(ctx, call{dir: c.path, stdout: w, args: diffArgs("--patch", "--binary", "--full-index", from, saved)})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("write rescue patch: %w", err)
+	}
+	if patch.size > 0 {
+		res.RescuePatchPath = patch.path
+	}
+	var prerequisites []string
+	if rec.Base != "" {
+		prerequisites = []string{rec.Base}
+	}
+	bundle, err := c.git.writeBundle(ctx, c.path, filepath.Join(req.Out, "rescue.bundle"), prerequisites, saved, res.RescueRef)
+	if err != nil {
+		return err
+	}
+	res.RescueBundlePath = bundle.path
+	return nil
 }
 
 func (w workspace) sameParent(ctx context.Context, a, b string) (bool, error) {
