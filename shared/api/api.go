@@ -134,7 +134,7 @@ type RunnerReason struct {
 type Runner struct {
 	ID          fleet.RunnerID      `json:"id"`
 	Name        string              `json:"name"`
-	State       string              `json:"state"` // online, stale, offline, refused
+	State       string              `json:"state"` // online, stale, offline, refused, revoked
 	LastBeat    *time.Time          `json:"last_heartbeat"`
 	Slots       int                 `json:"slots"`
 	Used        int                 `json:"slots_used"`
