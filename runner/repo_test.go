@@ -2,7 +2,10 @@ package runner
 
 import (
 	"context"
+	"encoding/pem"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -282,6 +285,53 @@ func TestRescuedChangesComeToTheHub(t *testing.T) {
 	}
 	if got := string(h.blob(e.Artifacts[1].Digest)); !strings.HasPrefix(got, "# v2 git bundle\n") || !strings.Contains(got, e.RescueRef) {
 		t.Errorf("the bundle begins with %.200q", got)
+	}
+}
+
+// The owner's account at a git server serves the runner's own fetches; without it the
+// job is declined.
+func TestFetchesUseTheOwnersAccount(t *testing.T) {
+	h := newHub(t)
+	bare, base := repository(t)
+	git(t, bare, "update-server-info")
+	files := http.FileServer(http.Dir(filepath.Dir(bare)))
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if u, p, _ := q.BasicAuth(); u != "build" || p != "pw-0123456" {
+			w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		files.ServeHTTP(w, q)
+	}))
+	defer srv.Close()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GIT_SSL_CAINFO", ca)
+	t.Setenv("GIT_CONFIG_GLOBAL", os.DevNull)
+	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"} {
+		t.Setenv(name, "")
+	}
+	r := h.newRunner()
+	spec := fleet.Spec{Argv: []string{"/bin/cat", "README"}, Repo: &fleet.Repo{URL: srv.URL + "/" + filepath.Base(bare)}}
+
+	j := h.submit(spec)
+	f := h.assign(j, r.id)
+	eventually(t, "the decline", func() bool { return h.attempt(j, f).State == fleet.AttemptDeclined }, func() any { return h.attempt(j, f) })
+	if a := h.attempt(j, f); a.Code != fleet.RepoAuth {
+		t.Errorf("declined with %s %q, want %s", a.Code, a.Detail, fleet.RepoAuth)
+	}
+
+	account := strings.TrimPrefix(srv.URL, "https://") + ": {username: build, password: pw-0123456}\n"
+	if err := os.WriteFile(filepath.Join(r.dir, "git-credentials.yaml"), []byte(account), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j = h.submit(spec)
+	f = h.assign(j, r.id)
+	eventually(t, "the end", func() bool { a := h.attempt(j, f); return a.Evidence != nil || a.State == fleet.AttemptDeclined }, func() any { return h.attempt(j, f) })
+	if a := h.attempt(j, f); a.BaseCommit != base {
+		t.Errorf("the attempt began at %q, want %s: %s %s", a.BaseCommit, base, a.Code, a.Detail)
 	}
 }
 

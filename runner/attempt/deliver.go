@@ -135,7 +135,7 @@ func (a *Attempt) pushPermitted(ctx context.Context, p journal.Push) error {
 		t, err = store.Reopen(ctx, a.asg.Job)
 	}
 	if err == nil {
-		err = t.Push(ctx, worktree.PushRequest{Remote: p.Remote, Branch: p.Ref, SHA: p.SHA, Env: a.pushEnv(), Progress: a.tell})
+		err = t.Push(ctx, worktree.PushRequest{Remote: p.Remote, Branch: p.Ref, SHA: p.SHA, Env: a.remoteEnv(), Progress: a.tell})
 	}
 	if ctx.Err() != nil {
 		return nil // a push may be repeated: it succeeds where the branch is there already
@@ -155,8 +155,8 @@ func (a *Attempt) pushed(ctx context.Context, p journal.Push, result string) err
 	return nil
 }
 
-// pushEnv lets git ask the owner's store for a password.
-func (a *Attempt) pushEnv() []string {
+// remoteEnv lets the runner's own git ask the owner's store for a password, to fetch and to push.
+func (a *Attempt) remoteEnv() []string {
 	if a.host.CredentialFile == "" {
 		return nil
 	}

@@ -108,7 +108,7 @@ func (a *Attempt) treeRequest() worktree.Request {
 	r := a.asg.Spec.Repo
 	req := worktree.Request{
 		Job: a.asg.Job, Fence: a.asg.Fence, URL: r.URL, Key: r.CacheKey, Ref: r.Ref, BaseCommit: r.BaseCommit, ExtraRefs: r.ExtraRefs,
-		Depth: r.Depth, Branch: a.branch(), Progress: a.tell,
+		Depth: r.Depth, Branch: a.branch(), Env: a.remoteEnv(), Progress: a.tell,
 	}
 	if fetch := a.host.Policy().Fetch; fetch != nil && r.URL != "" {
 		depth, filter := fetch(r.URL)
