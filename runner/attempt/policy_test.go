@@ -91,15 +91,17 @@ func TestEnvironment(t *testing.T) {
 // What somebody can mend outside of this runner is tried again after a while.
 func TestDeclinesSayWhenToComeBack(t *testing.T) {
 	for code, want := range map[fleet.Code]time.Duration{
-		fleet.RepoAuth: 2 * time.Minute, fleet.RepoMissing: 2 * time.Minute, fleet.RefMissing: 2 * time.Minute,
+		fleet.RepoAuth: 2 * time.Minute, fleet.RepoMissing: 2 * time.Minute,
 		fleet.RepoUnreachable: 30 * time.Second, fleet.Storage: time.Minute, fleet.HarnessMissing: 0,
 	} {
 		if d := asDecline(fmt.Errorf("prepare: %w", code)); d.code != code || d.after != want || d.block {
 			t.Errorf("%s: %+v, want a new try after %s", code, d, want)
 		}
 	}
-	if d := asDecline(fleet.InputMissing); !d.block || d.after != 0 {
-		t.Errorf("a missing input: %+v, want the job blocked", d)
+	for _, code := range []fleet.Code{fleet.InputMissing, fleet.RefMissing} {
+		if d := asDecline(code); !d.block || d.after != 0 {
+			t.Errorf("%s: %+v, want the job blocked", code, d)
+		}
 	}
 }
 

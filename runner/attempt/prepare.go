@@ -20,7 +20,7 @@ import (
 const (
 	retryAfter = time.Minute      // of a decline that may pass by itself
 	awayAfter  = 30 * time.Second // the repository's server does not answer
-	mendAfter  = 2 * time.Minute  // until somebody has mended an account, an address or a ref
+	mendAfter  = 2 * time.Minute  // until somebody has mended an account or an address
 	probeTime  = 5 * time.Second
 )
 
@@ -108,12 +108,12 @@ func asDecline(err error) *decline {
 	switch c {
 	case fleet.RepoUnreachable:
 		d.after = awayAfter
-	case fleet.RepoAuth, fleet.RepoMissing, fleet.RefMissing:
+	case fleet.RepoAuth, fleet.RepoMissing:
 		// None of these shows in the runner's facts, so nothing but time can bring the job back.
 		d.after = mendAfter
 	case fleet.Storage, fleet.Conflict, fleet.Internal, fleet.Unavailable:
 		d.after = retryAfter
-	case fleet.SessionGone, fleet.BadRequest, fleet.InputMissing:
+	case fleet.SessionGone, fleet.BadRequest, fleet.InputMissing, fleet.RefMissing:
 		d.block = true
 	}
 	return d
