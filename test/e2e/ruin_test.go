@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"tugline.dev/tugline/shared/api"
 	"tugline.dev/tugline/shared/fleet"
 	"tugline.dev/tugline/test/mesh"
 )
@@ -68,6 +69,13 @@ func TestRestoredDataDirectory(t *testing.T) {
 	m.StartRunner()
 	m.Online()
 	id := started(m, "sh", "-c", "echo started; (setsid sleep 303 &); exec sleep 302")
+	// A journal that went back is known by its counter, which heartbeats carry.
+	since := time.Now()
+	m.Eventually(20*time.Second, "a heartbeat after the start", func() bool {
+		var r api.Runner
+		m.JSON(&r, "runner", "get", "r1", "--json")
+		return r.LastBeat != nil && r.LastBeat.After(since)
+	})
 	m.Runner.Kill()
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
