@@ -13,6 +13,10 @@ const (
 	steadyAfter = 10 * time.Second
 	// easeTo bounds the wait after a session in which the hub answered a heartbeat.
 	easeTo = time.Second
+	// greetTo bounds the wait after a session that got no further than the handshake:
+	// the hub is there, and the line loses things. It is no less, so that a hub which
+	// takes every runner and drops it at once is not stormed.
+	greetTo = 5 * time.Second
 	// sleptAfter is by how much the wall clock may run ahead of the monotonic one
 	// before the machine is taken to have slept.
 	sleptAfter = 10 * time.Second
@@ -41,9 +45,20 @@ func (b *backoff) wait(limit time.Duration) time.Duration {
 
 func (b *backoff) reset() { b.next = 0 }
 
-// ease steps down after a session that was short but real, so that a line which
-// breaks again and again does not keep work waiting for half a minute.
-func (b *backoff) ease() { b.next = min(b.next, easeTo) }
+// after takes in how a session went that has ended: for how long it held, and whether
+// the hub answered a heartbeat in it. One that was short but real steps the ladder
+// down, so that a line which breaks again and again does not keep work waiting for
+// half a minute.
+func (b *backoff) after(held time.Duration, answered bool) {
+	switch {
+	case held >= steadyAfter:
+		b.reset()
+	case answered:
+		b.next = min(b.next, easeTo)
+	default:
+		b.next = min(b.next, greetTo)
+	}
+}
 
 // slept says whether the machine slept between two readings of the clock.
 func slept(before, now time.Time) bool {

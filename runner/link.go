@@ -78,12 +78,7 @@ func (l *link) run(ctx context.Context) error {
 			}
 			err = l.serve(ctx, s)
 			again()
-			switch {
-			case time.Since(s.began) >= steadyAfter:
-				ladder.reset()
-			case s.answered.Load():
-				ladder.ease()
-			}
+			ladder.after(time.Since(s.began), s.answered.Load())
 		} else if errors.Is(err, errUpgrade) && mode == "auto" && !useHTTP {
 			if failedUpgrades++; failedUpgrades >= upgradeTries {
 				failedUpgrades, httpUntil = 0, time.Now().Add(retryWS)
