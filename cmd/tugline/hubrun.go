@@ -29,15 +29,22 @@ func (a *app) hubRunCommand() *cobra.Command {
 		Long: `Run a hub on this machine. With --bootstrap, the first time, it makes a new cluster of one
 node, writes the operator token into the data directory, and prints how runners join. A
 loopback address is served plainly; any other gets TLS: with your certificate, or with one
-of the cluster's own CA (ca.pem in the data directory), which tickets pin.
+of the cluster's own CA (ca.pem in the data directory), which tickets pin. The flags are kept in
+the data directory: a restart needs only --data-dir, and a flag that is given replaces the kept one.
 
 Exit code 78 means that a newer version wrote its data and must run it.`,
 		Example: `  tugline hub run --data-dir /var/lib/tugline --listen 0.0.0.0:7440 --bootstrap
   tugline hub run --data-dir /var/lib/tugline --listen 127.0.0.1:7440 --plain-http \
       --public-url https://hub.example.com --trusted-proxy 127.0.0.1/32`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cfg.Dir == "" || cfg.Listen == "" {
-				return usage("`tugline hub run` needs --data-dir and --listen, such as --data-dir /var/lib/tugline --listen 127.0.0.1:7440")
+			if cfg.Dir == "" {
+				return usage("`tugline hub run` needs --data-dir, and the first time --listen, such as --data-dir /var/lib/tugline --listen 127.0.0.1:7440")
+			}
+			if err := recallFlags(cmd.Flags(), cfg.Dir); err != nil {
+				return err
+			}
+			if cfg.Listen == "" {
+				return usage("`tugline hub run` needs --listen the first time, such as --listen 127.0.0.1:7440")
 			}
 			for _, p := range proxies {
 				n, err := prefix(p)
@@ -66,13 +73,13 @@ Exit code 78 means that a newer version wrote its data and must run it.`,
 			if cfg.Logger, err = logger(level, io.MultiWriter(a.err, file)); err != nil {
 				return err
 			}
-			return a.runHub(cmd.Context(), cfg)
+			return a.runHub(cmd.Context(), cfg, func() error { return keepFlags(cmd.Flags(), cfg.Dir) })
 		},
 	}
 	f := c.Flags()
 	f.SortFlags = false
 	f.StringVar(&cfg.Dir, "data-dir", "", "data `DIR` (required)")
-	f.StringVar(&cfg.Listen, "listen", "", "`HOST:PORT` for people and runners (required)")
+	f.StringVar(&cfg.Listen, "listen", "", "`HOST:PORT` for people and runners (required the first time)")
 	f.BoolVar(&cfg.Bootstrap, "bootstrap", false, "make a new cluster of one node if the directory holds none")
 	f.StringVar(&cfg.TLSCert, "tls-cert", "", "`FILE` with its certificate, PEM")
 	f.StringVar(&cfg.TLSKey, "tls-key", "", "`FILE` with the key of that certificate, PEM")
@@ -106,14 +113,19 @@ func emptyDir(dir string) (bool, error) {
 	return true, err
 }
 
-// runHub runs a node until it is told to stop.
-func (a *app) runHub(ctx context.Context, cfg hub.Config) error {
+// runHub runs a node until it is told to stop; opened is called once its data are
+// open.
+func (a *app) runHub(ctx context.Context, cfg hub.Config, opened func() error) error {
 	_, err := os.Stat(filepath.Join(cfg.Dir, "operator.token"))
 	fresh := errors.Is(err, fs.ErrNotExist)
 	cfg.Version = thisBuild().Version
 	h, err := hub.New(cfg)
 	if err != nil {
 		return notStarted(err)
+	}
+	if err := opened(); err != nil {
+		h.Close()
+		return fail(exitFailed, "%s", sentence(err))
 	}
 	ctx, stop := a.untilStopped(ctx)
 	defer stop()

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/pflag"
+)
+
+// hubFlagsFile is where a hub's data directory keeps how it was last run, so that a
+// restart needs only the directory.
+const hubFlagsFile = "flags.json"
+
+// momentary are flags that are about one start, not about the node.
+var momentary = map[string]bool{
+	"data-dir": true, "bootstrap": true, "ticket": true, "accept-clock": true, "log-level": true, "help": true, "force": true,
+}
+
+// recallFlags sets the flags that were not given as they were at the last start.
+// One that this version has no longer is an error that names it.
+func recallFlags(f *pflag.FlagSet, dir string) error {
+	path := filepath.Join(dir, hubFlagsFile)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fail(exitFailed, "cannot read how this hub was last run: %v", err)
+	}
+	var was map[string][]string
+	if err := json.Unmarshal(b, &was); err != nil {
+		return fail(exitUsage, "%s is damaged (%v); remove it, and give all flags once more", path, err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(was)) {
+		if fl := f.Lookup(name); fl == nil {
+			return usage("%s has --%s, which this version does not know; remove it there", path, name)
+		} else if fl.Changed {
+			continue
+		}
+		for _, v := range was[name] {
+			if err := f.Set(name, v); err != nil {
+				return usage("%s has --%s %q: %v; correct it there, or give the flag", path, name, v, err)
+			}
+		}
+	}
+	return nil
+}
+
+// keepFlags records how the hub is run now.
+func keepFlags(f *pflag.FlagSet, dir string) error {
+	now := map[string][]string{}
+	f.Visit(func(fl *pflag.Flag) {
+		if momentary[fl.Name] {
+			return
+		}
+		if s, ok := fl.Value.(pflag.SliceValue); ok {
+			now[fl.Name] = s.GetSlice()
+			return
+		}
+		now[fl.Name] = []string{fl.Value.String()}
+	})
+	b, err := json.MarshalIndent(now, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := replaceFile(filepath.Join(dir, hubFlagsFile), append(b, '\n'), 0o600); err != nil {
+		return fmt.Errorf("record how the hub is run: %w", err)
+	}
+	return nil
+}
