@@ -174,7 +174,7 @@ func (l *term) place(ctx context.Context) {
 // overdue blocks jobs that waited longer than they may.
 func (l *term) overdue(ctx context.Context) {
 	v := l.hub.entries.View()
-	for _, b := range sched.Overdue(v, later(time.Now(), v.Meta().Time), assignAtOnce).Block {
+	for _, b := range sched.Overdue(v, l.presence(), later(time.Now(), v.Meta().Time), assignAtOnce).Block {
 		l.propose(ctx, &state.BlockJob{Job: b.Job, Turn: b.Turn, Code: b.Code, Detail: b.Detail})
 	}
 }

@@ -84,17 +84,37 @@ func incapable(v state.View, j *fleet.Job) string {
 	return fmt.Sprintf("none of the %d runners can take it: %s %s", len(rs), why.Runner, why.Detail)
 }
 
-// obstacle says, without a look at connections, what kept a job in the queue.
-func obstacle(v state.View, j *fleet.Job) string {
+// reasonsTold is how many runners' reasons a blocked job names.
+const reasonsTold = 20
+
+// obstacle says what kept a job in the queue, with the reason of each runner.
+func obstacle(v state.View, cs []candidate, j *fleet.Job, now time.Time) string {
 	if k := j.Spec.ConcurrencyKey; k != "" {
 		if by, held := v.Holder(k, j.ID); held {
 			return fmt.Sprintf("job %s holds the concurrency key %q", by, k)
 		}
 	}
-	for _, r := range v.Runners() {
-		if _, ok := capable(j, r); ok {
-			return "no runner that can take it became free"
+	could := false
+	var whys []string
+	for _, c := range cs {
+		if _, ok := capable(j, c.r); ok {
+			could = true
 		}
+		r := fits(j, c, now)
+		if r.Code == "" {
+			r.Detail = "could take it only now"
+		}
+		whys = append(whys, c.r.Name+" "+r.Detail)
 	}
-	return incapable(v, j)
+	if !could && (len(whys) < 2 || j.Turn().On != "") {
+		return incapable(v, j)
+	}
+	rest := ""
+	if more := len(whys) - reasonsTold; more > 0 {
+		whys, rest = whys[:reasonsTold], fmt.Sprintf("; and %d more", more)
+	}
+	if !could {
+		return fmt.Sprintf("none of the %d runners can take it: %s%s", len(cs), strings.Join(whys, "; "), rest)
+	}
+	return "no runner that can take it became free: " + strings.Join(whys, "; ") + rest
 }

@@ -157,12 +157,14 @@ func shapeOf(j *fleet.Job) shape {
 }
 
 // Overdue finds queued jobs that have waited longer than their queue timeout, and
-// when the next one will have.
-func Overdue(v state.View, now time.Time, limit int) Plan {
+// when the next one will have. What it says of each runner is as the leader sees
+// it at that moment.
+func Overdue(v state.View, presence map[fleet.RunnerID]fleet.Presence, now time.Time, limit int) Plan {
 	var plan Plan
 	if limit <= 0 {
 		return plan
 	}
+	var cs []candidate
 	v.Queue(func(j *fleet.Job) bool {
 		q := j.Spec.Timeouts.Queue
 		if q <= 0 {
@@ -172,8 +174,11 @@ func Overdue(v state.View, now time.Time, limit int) Plan {
 			plan.wake(at)
 			return true
 		}
+		if cs == nil {
+			cs = candidates(v, presence)
+		}
 		plan.Block = append(plan.Block, Block{j.ID, j.Turn().N, "queue_timeout",
-			fmt.Sprintf("waited longer than its queue timeout of %s: %s", q, obstacle(v, j))})
+			fmt.Sprintf("waited longer than its queue timeout of %s: %s", q, obstacle(v, cs, j, now))})
 		return len(plan.Block) < limit
 	})
 	return plan

@@ -92,28 +92,64 @@ func TestOverdue(t *testing.T) {
 	g.job("a", func(s *fleet.Spec) { s.Timeouts.Queue = time.Minute })
 	g.job("b", func(s *fleet.Spec) { s.Timeouts.Queue = time.Hour })
 	g.job("c")
-	p := Overdue(g.m.View(), g.now, 10)
+	p := Overdue(g.m.View(), g.seen, g.now, 10)
 	if len(p.Block) != 0 || !p.Next.Equal(g.now.Add(time.Minute)) {
 		t.Errorf("nothing is overdue: %+v", p)
 	}
-	p = Overdue(g.m.View(), g.now.Add(time.Minute), 10)
+	p = Overdue(g.m.View(), g.seen, g.now.Add(time.Minute), 10)
 	if len(p.Block) != 1 || p.Block[0].Job != "a" || !strings.Contains(p.Block[0].Detail, "1m0s: no runner is enrolled") || !p.Next.Equal(g.now.Add(time.Hour)) {
 		t.Errorf("one is overdue: %+v", p)
 	}
 	g.runner("r1", 1)
-	p = Overdue(g.m.View(), g.now.Add(2*time.Hour), 1)
-	if len(p.Block) != 1 || !strings.HasSuffix(p.Block[0].Detail, "no runner that can take it became free") {
+	p = Overdue(g.m.View(), g.seen, g.now.Add(2*time.Hour), 1)
+	if len(p.Block) != 1 || !strings.HasSuffix(p.Block[0].Detail, "no runner that can take it became free: box-r1 could take it only now") {
 		t.Errorf("at most one of two: %+v", p)
 	}
-	if p = Overdue(g.m.View(), g.now.Add(2*time.Hour), 0); len(p.Block) != 0 {
+	if p = Overdue(g.m.View(), g.seen, g.now.Add(2*time.Hour), 0); len(p.Block) != 0 {
 		t.Errorf("none were asked for: %+v", p)
 	}
 	b := p.Block
-	for _, b := range append(b, Overdue(g.m.View(), g.now.Add(2*time.Hour), 5).Block...) {
+	for _, b := range append(b, Overdue(g.m.View(), g.seen, g.now.Add(2*time.Hour), 5).Block...) {
 		g.do(&state.BlockJob{Job: b.Job, Turn: b.Turn, Code: b.Code, Detail: b.Detail})
 	}
-	if p = Overdue(g.m.View(), g.now.Add(2*time.Hour), 5); len(p.Block) != 0 || g.get("b").State != fleet.Blocked {
+	if p = Overdue(g.m.View(), g.seen, g.now.Add(2*time.Hour), 5); len(p.Block) != 0 || g.get("b").State != fleet.Blocked {
 		t.Errorf("blocked jobs are found again: %+v", p)
+	}
+}
+
+// TestOverdueNamesEveryRunner: whoever finds the job blocked reads what each runner
+// was doing meanwhile.
+func TestOverdueNamesEveryRunner(t *testing.T) {
+	detail := func(g *rig) string {
+		t.Helper()
+		g.job("late", func(s *fleet.Spec) { s.Timeouts.Queue = time.Minute })
+		p := Overdue(g.m.View(), g.seen, g.now.Add(time.Minute), 10)
+		if len(p.Block) != 1 {
+			t.Fatalf("the plan is %+v", p)
+		}
+		return p.Block[0].Detail
+	}
+	g := newRig(t)
+	g.runner("r1", 1)
+	g.seen["r1"] = fleet.Presence{Runner: "r1"}
+	g.runner("r2", 1)
+	g.job("first")
+	g.place(g.pick())
+	g.runner("r3", 1, func(f *fleet.RunnerFacts) { f.Harnesses = nil })
+	g.runner("r4", 1)
+	g.seen["r4"] = fleet.Presence{Runner: "r4", Connected: true, Full: true, Slots: 1, Declining: "on battery"}
+	want := "waited longer than its queue timeout of 1m0s: no runner that can take it became free: " +
+		"box-r1 is not connected; box-r2 has no free slot of 1; box-r3 has no codex; box-r4 takes nothing now: on battery"
+	if got := detail(g); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	g = newRig(t)
+	none := func(f *fleet.RunnerFacts) { f.Harnesses = nil }
+	for i := range reasonsTold + 3 {
+		g.runner(fleet.RunnerID(fmt.Sprintf("r%02d", i)), 1, none)
+	}
+	if got := detail(g); !strings.Contains(got, "none of the 23 runners can take it: box-r00 has no codex; ") || !strings.HasSuffix(got, "box-r19 has no codex; and 3 more") {
+		t.Errorf("with many runners it says %s", got)
 	}
 }
 
@@ -296,7 +332,7 @@ func BenchmarkPickKeys(b *testing.B) {
 func BenchmarkOverdue(b *testing.B) {
 	g := full(b, func(_ int, s *fleet.Spec) { s.Timeouts.Queue = time.Hour })
 	for b.Loop() {
-		if p := Overdue(g.m.View(), g.now, 256); len(p.Block) != 0 {
+		if p := Overdue(g.m.View(), g.seen, g.now, 256); len(p.Block) != 0 {
 			b.Fatal(len(p.Block))
 		}
 	}
