@@ -1,0 +1,56 @@
+#!/bin/sh
+# Makes, starts and stops the three nodes of compose.yaml. Running it twice changes nothing.
+set -eu
+cd "$(dirname "$0")"
+
+if docker compose version >/dev/null 2>&1; then
+  compose() { docker compose -p tugline-hub -f compose.yaml "$@"; }
+elif command -v docker-compose >/dev/null 2>&1; then
+  compose() { docker-compose -p tugline-hub -f compose.yaml "$@"; }
+else
+  echo "cluster.sh: neither \`docker compose\` nor docker-compose is here; install one" >&2
+  exit 2
+fi
+
+# in_hub1 runs tugline beside the first node, as whoever may do everything there.
+in_hub1() { compose exec -T hub1 /tugline "$@"; }
+
+ready() {
+  i=0
+  until in_hub1 hub status --data-dir /data >/dev/null 2>&1; do
+    i=$((i + 1))
+    if [ $i -gt 60 ]; then
+      echo "cluster.sh: the first node does not answer; look at: docker logs" >&2
+      exit 1
+    fi
+    sleep 1
+  done
+}
+
+case ${1:-} in
+up)
+  compose up -d hub1
+  ready
+  # A node that has joined before does not look at the ticket.
+  TUGLINE_TICKET=$(in_hub1 hub ticket --data-dir /data --role hub --uses 2 --ttl 15m)
+  export TUGLINE_TICKET
+  compose up -d hub2 hub3
+  in_hub1 hub members --data-dir /data
+  echo "People and runners reach the cluster at https://localhost:7440, :7450 and :7460."
+  ;;
+down)
+  compose stop
+  ;;
+destroy)
+  # All three volumes: everything that the cluster knows.
+  if [ "${2:-}" != --yes ]; then
+    echo "cluster.sh: this deletes everything the cluster knows; say: cluster.sh destroy --yes" >&2
+    exit 2
+  fi
+  compose down -v
+  ;;
+*)
+  echo "usage: cluster.sh up | down | destroy --yes" >&2
+  exit 2
+  ;;
+esac
