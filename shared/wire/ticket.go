@@ -38,14 +38,19 @@ type Ticket struct {
 	Plain     bool      `json:"n,omitempty"` // no TLS: loopback and development only
 }
 
-const ticketPrefix = "tug1_"
+const (
+	ticketPrefix    = "tug1_"
+	hubTicketPrefix = "tughub1_"
+)
 
 // maxTicket bounds the payload of a ticket; its length field has two bytes.
 const maxTicket = 32 << 10
 
 // String gives the token: a prefix with the format's version and, in unpadded URL
 // base64, the payload's length, the payload and four bytes of its SHA-256.
-func (t Ticket) String() string {
+func (t Ticket) String() string { return token(ticketPrefix, t) }
+
+func token(prefix string, t any) string {
 	b, err := json.Marshal(t)
 	if err != nil || len(b) > maxTicket {
 		return ""
@@ -53,27 +58,39 @@ func (t Ticket) String() string {
 	p := binary.BigEndian.AppendUint16(nil, uint16(len(b)))
 	p = append(p, b...)
 	sum := sha256.Sum256(b)
-	return ticketPrefix + base64.RawURLEncoding.EncodeToString(append(p, sum[:4]...))
+	return prefix + base64.RawURLEncoding.EncodeToString(append(p, sum[:4]...))
 }
 
 // ParseTicket reads a token; blanks and line breaks that a terminal put into it do
 // not matter. The error says what is wrong with it; its code is ticket_invalid.
 func ParseTicket(s string) (Ticket, error) {
+	if strings.HasPrefix(strings.TrimSpace(s), hubTicketPrefix) {
+		return Ticket{}, fmt.Errorf("this ticket is for a hub node, not for a runner; `tugline hub ticket` makes one for runners: %w", fleet.TicketInvalid)
+	}
+	var t Ticket
+	if err := readToken(s, ticketPrefix, &t); err != nil {
+		return Ticket{}, err
+	}
+	return t, t.check()
+}
+
+// readToken reads what token wrote.
+func readToken(s, prefix string, into any) error {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
 			return -1
 		}
 		return r
 	}, s)
-	bad := func(format string, a ...any) (Ticket, error) {
-		return Ticket{}, fmt.Errorf("%s: %w", fmt.Sprintf(format, a...), fleet.TicketInvalid)
+	bad := func(format string, a ...any) error {
+		return fmt.Errorf("%s: %w", fmt.Sprintf(format, a...), fleet.TicketInvalid)
 	}
-	enc, ok := strings.CutPrefix(s, ticketPrefix)
+	enc, ok := strings.CutPrefix(s, prefix)
 	if !ok {
-		if v, _, cut := strings.Cut(s, "_"); cut && strings.HasPrefix(v, "tug") && len(v) <= 6 {
-			return bad("the ticket is of format %s, this version reads tug1; use the same release as the hub", v)
+		if v, _, cut := strings.Cut(s, "_"); cut && strings.HasPrefix(v, "tug") && len(v) <= len(hubTicketPrefix) {
+			return bad("the ticket is of format %s, this version reads %s; use the same release as the hub", v, strings.TrimSuffix(prefix, "_"))
 		}
-		return bad("this is not a ticket: one starts with %s", ticketPrefix)
+		return bad("this is not a ticket: one starts with %s", prefix)
 	}
 	if len(enc)%4 == 1 { // no whole byte: the last character is dropped to see how much is there
 		enc = enc[:len(enc)-1]
@@ -98,11 +115,10 @@ func ParseTicket(s string) (Ticket, error) {
 	if sum := sha256.Sum256(b); !bytes.Equal(sum[:4], p[2+n:]) {
 		return bad("the ticket is damaged; copy it again")
 	}
-	var t Ticket
-	if err := Decode(b, &t); err != nil {
+	if err := Decode(b, into); err != nil {
 		return bad("the ticket does not decode; use the same release as the hub")
 	}
-	return t, t.check()
+	return nil
 }
 
 // check says what an intact ticket lacks.
