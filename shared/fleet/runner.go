@@ -20,7 +20,8 @@ type Runner struct {
 	JournalID    string            `json:"journal_id,omitempty"`
 	JournalCount uint64            `json:"journal_count,omitempty"`
 	Facts        RunnerFacts       `json:"facts"`
-	FactsRev     uint64            `json:"facts_rev"` // Raft index of the last change of facts
+	FactsRev     uint64            `json:"facts_rev"`              // Raft index of the last change of facts
+	SilentSince  *time.Time        `json:"silent_since,omitempty"` // a leader found it silent with work on it, and none has heard it since
 }
 
 // RunnerFacts is what a runner says of itself in hello and whenever it changes.
@@ -108,7 +109,8 @@ type Token struct {
 	Revoked   bool       `json:"revoked,omitempty"`
 }
 
-// Ticket lets runners enrol. The secret is not here, only its hash.
+// Ticket lets runners enrol, or a hub node join. The secret is not here, only its
+// hash.
 type Ticket struct {
 	Hash      Digest              `json:"hash"`
 	CreatedAt time.Time           `json:"created_at"`
@@ -118,4 +120,8 @@ type Ticket struct {
 	Labels    map[string]string   `json:"labels,omitempty"`
 	For       RunnerID            `json:"for,omitempty"`      // re-enrols this runner
 	Consumed  map[string]RunnerID `json:"consumed,omitempty"` // by hex of the sign key: the same key may repeat
+	Role      string              `json:"role,omitempty"`     // TicketHub for a hub node; empty: a runner
+	Guest     []byte              `json:"guest,omitempty"`    // X25519 public: the key with which a joining hub node may knock
+	Replace   string              `json:"replace,omitempty"`  // the hub node that goes when another one comes by this ticket
+	Admitted  map[string]string   `json:"admitted,omitempty"` // hub node ids by hex of the mesh key: the same key may repeat
 }
