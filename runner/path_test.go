@@ -32,6 +32,9 @@ func TestExecJobFromOrderToForget(t *testing.T) {
 	if a.StartedAt == nil || a.Exit == nil || a.Exit.Reason != "exited" || a.Permissions != fleet.PermWorkspace {
 		t.Errorf("attempt %+v", a)
 	}
+	if want := int64(len("hello\noops\n") + len(j) + 1); a.Log.Text != want || a.Log.Bytes <= want {
+		t.Errorf("the log is told to have %d bytes, %d with framing; want %d, and more with it", a.Log.Text, a.Log.Bytes, want)
+	}
 	r.forgets(f)
 	if items := r.journal.Pending(0, 10); len(items) != 0 {
 		t.Errorf("the outbox still has %+v", items)

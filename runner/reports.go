@@ -208,7 +208,7 @@ func (l *link) reportItem(it journal.Item) (wire.ReportItem, error) {
 		}
 		w.Finished = &wire.Finished{
 			Exit: f.Exit, Class: f.Class, Detail: f.Detail, ResetAt: f.ResetAt, SessionID: f.SessionID, Model: f.Model, Usage: f.Usage,
-			StartedAt: f.StartedAt, FinishedAt: f.FinishedAt, Output: f.Output, Events: f.Events, Dropped: f.Dropped, Evidence: f.Evidence,
+			StartedAt: f.StartedAt, FinishedAt: f.FinishedAt, Output: f.Output, Text: f.Text, Events: f.Events, Dropped: f.Dropped, Evidence: f.Evidence,
 		}
 		return w, wire.SignFinished(l.id.signKey(), it.Job, it.Fence, w.Finished)
 	default:

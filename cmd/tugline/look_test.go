@@ -47,7 +47,7 @@ func sampleJobs() []api.Job {
 			Repo: "https://x.test/app.git", BaseCommit: strings.Repeat("a", 40), HeadCommit: strings.Repeat("b", 40), Branch: "tugline/01jdone", Exit: &fleet.Exit{Reason: "exited"}, ExitCode: &zero,
 			Verdict: &fleet.Verdict{Decision: fleet.Accept, Reasons: []string{"2 new commits, verified"}, By: "gate"}, SessionID: "s-1", Usage: api.Usage{Input: 1234567, Output: 890},
 			Evidence: &fleet.Evidence{CommitCount: 2, Commits: []fleet.CommitInfo{{SHA: strings.Repeat("c", 40), Subject: "Find the mistake"}, {SHA: strings.Repeat("b", 40), Subject: "Mend it"}},
-				Stat: fleet.DiffStat{Files: 3, Insertions: 40, Deletions: 7}, Branch: "tugline/01jdone"}, Log: fleet.LogState{Bytes: 900, Durable: 900, Sealed: true}},
+				Stat: fleet.DiffStat{Files: 3, Insertions: 40, Deletions: 7}, Branch: "tugline/01jdone"}, Log: fleet.LogState{Bytes: 900, Text: 801, Durable: 900, Sealed: true}},
 		{ID: "01jreview", Kind: fleet.KindAgent, State: fleet.NeedsReview, Harness: "codex", Runner: "mini", CreatedAt: *before(50 * time.Hour), StartedAt: before(50 * time.Hour), FinishedAt: before(49 * time.Hour), Turn: 1, Attempt: 1,
 			Verdict: &fleet.Verdict{Decision: fleet.Ask, Reasons: []string{"no new commit and no closure note"}, By: "gate"}, Evidence: &fleet.Evidence{}},
 		{ID: "01jfailed", Kind: fleet.KindExec, State: fleet.Failed, Harness: "exec", Runner: "mini", CreatedAt: *before(9 * 24 * time.Hour), StartedAt: before(9 * 24 * time.Hour), FinishedAt: before(9*24*time.Hour - 90*time.Second),

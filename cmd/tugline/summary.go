@@ -248,7 +248,10 @@ func logLine(j *api.Job) string {
 		return ""
 	}
 	text := size(j.Log.Bytes)
-	if j.Log.Bytes > 0 {
+	switch {
+	case j.Log.Text > 0:
+		text = fmt.Sprintf("%s (%s with framing)", size(j.Log.Text), text)
+	case j.Log.Bytes > 0: // what was printed is counted at the end
 		text += " with framing"
 	}
 	if j.Log.Durable < j.Log.Bytes {

@@ -132,7 +132,7 @@ func (x *session) commit(ctx context.Context, it *wire.ReportItem) error {
 	case it.Sealed != nil:
 		return x.seal(ctx, a, it)
 	case it.Evidence != nil:
-		if err := checkSizes(0, 0, 0, &it.Evidence.Evidence); err != nil {
+		if err := checkSizes(&it.Evidence.Evidence); err != nil {
 			return err
 		}
 		return s.propose(ctx, &state.UpdateEvidence{Job: it.Job, Fence: it.Fence, Evidence: recordable(&it.Evidence.Evidence)})
@@ -183,21 +183,20 @@ func (x *session) finish(ctx context.Context, v state.View, j *fleet.Job, t *fle
 	if err := wire.VerifyFinished(ed25519.PublicKey(r.SignKey), it.Job, it.Fence, f); err != nil {
 		return err
 	}
-	if err := checkSizes(f.Output, f.Events, f.Dropped, f.Evidence); err != nil {
+	if err := checkSizes(f.Evidence, f.Output, f.Text, f.Events, f.Dropped); err != nil {
 		return err
 	}
 	err := x.srv.propose(ctx, &state.FinishAttempt{
 		Job: it.Job, Fence: it.Fence, Exit: f.Exit, Class: f.Class, Detail: fleet.CutText(f.Detail, maxDetail), ResetAt: f.ResetAt,
 		SessionID: f.SessionID, Model: f.Model, Usage: f.Usage, StartedAt: x.plausible(a, f.StartedAt), FinishedAt: x.plausible(a, f.FinishedAt),
-		Output: f.Output, Events: f.Events, Dropped: f.Dropped, Evidence: recordable(f.Evidence), Verdict: x.srv.cfg.Judge(j, t, f),
+		Output: f.Output, Text: f.Text, Events: f.Events, Dropped: f.Dropped, Evidence: recordable(f.Evidence), Verdict: x.srv.cfg.Judge(j, t, f),
 	})
 	x.srv.cfg.OnFree()
 	return err
 }
 
 // checkSizes refuses what no runner of ours can say of what it has.
-func checkSizes(output, events, dropped int64, e *fleet.Evidence) error {
-	sizes := []int64{output, events, dropped}
+func checkSizes(e *fleet.Evidence, sizes ...int64) error {
 	if e != nil {
 		sizes = append(sizes, e.BundleSize, e.PatchSize, int64(e.CommitCount))
 		for _, f := range e.Artifacts {
@@ -263,7 +262,7 @@ func (x *session) seal(ctx context.Context, a *fleet.Attempt, it *wire.ReportIte
 	if a.State == fleet.AttemptAssigned || a.State == fleet.AttemptRunning {
 		return fmt.Errorf("attempt %s of job %s is %s; a log is sealed after its end is recorded: %w", it.Fence, it.Job, a.State, fleet.Conflict)
 	}
-	if err := checkSizes(it.Sealed.Output, it.Sealed.Events, 0, nil); err != nil {
+	if err := checkSizes(nil, it.Sealed.Output, it.Sealed.Events); err != nil {
 		return err
 	}
 	var events error

@@ -130,6 +130,7 @@ type FinishAttempt struct {
 	StartedAt  time.Time          `json:"started_at,omitzero"`
 	FinishedAt time.Time          `json:"finished_at"`
 	Output     int64              `json:"output"`
+	Text       int64              `json:"text,omitempty"` // of the output, without framing
 	Events     int64              `json:"events"`
 	Dropped    int64              `json:"dropped,omitempty"`
 	Evidence   *fleet.Evidence    `json:"evidence,omitempty"`
@@ -160,7 +161,7 @@ func (c *FinishAttempt) apply(t *txn) Result {
 		a.StartedAt = &c.StartedAt
 	}
 	a.FinishedAt, a.Phase, a.PhaseAt = &c.FinishedAt, "finished", t.now()
-	a.Log.Bytes, a.Log.Events, a.Log.Dropped = c.Output, c.Events, c.Dropped
+	a.Log.Bytes, a.Log.Text, a.Log.Events, a.Log.Dropped = c.Output, c.Text, c.Events, c.Dropped
 	a.Evidence = c.Evidence
 	if a.Evidence != nil && a.Evidence.CommitCount > 0 {
 		j.Pulled = false // these commits are nowhere else yet

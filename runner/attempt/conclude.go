@@ -104,7 +104,7 @@ func (a *Attempt) conclude(ctx context.Context, f *feed, o fleet.Outcome) (seale
 		},
 		Class: o.Class, Detail: o.Detail, ResetAt: o.ResetAt, SessionID: o.SessionID, Model: o.Model,
 		StartedAt: e.StartedAt.UTC(), FinishedAt: e.FinishedAt.UTC(),
-		Output: output, Events: events, Dropped: e.DroppedBytes, Evidence: ev,
+		Output: output, Text: e.Bytes, Events: events, Dropped: e.DroppedBytes, Evidence: ev,
 	}
 	if !o.Usage.IsZero() {
 		fin.Usage = &o.Usage

@@ -58,6 +58,7 @@ type Finished struct {
 	StartedAt  time.Time          `json:"started_at,omitzero"`
 	FinishedAt time.Time          `json:"finished_at"`
 	Output     int64              `json:"output"`
+	Text       int64              `json:"text,omitempty"`
 	Events     int64              `json:"events"`
 	Dropped    int64              `json:"dropped,omitempty"`
 	Evidence   *fleet.Evidence    `json:"evidence,omitempty"`

@@ -241,10 +241,11 @@ type Exit struct {
 // LogState says how much of an attempt's output the hub holds. That a result is
 // recorded and that its log is sealed are two different things.
 type LogState struct {
-	Bytes   int64 `json:"bytes"`             // as produced by the runner, framing included
-	Durable int64 `json:"durable_bytes"`     // held by the hub
-	Events  int64 `json:"events_bytes"`      // of the event stream
-	Dropped int64 `json:"dropped,omitempty"` // bytes beyond the cap
+	Bytes   int64 `json:"bytes"`                // as produced by the runner, framing included
+	Text    int64 `json:"text_bytes,omitempty"` // what was printed, without framing; known at the end
+	Durable int64 `json:"durable_bytes"`        // held by the hub
+	Events  int64 `json:"events_bytes"`         // of the event stream
+	Dropped int64 `json:"dropped,omitempty"`    // bytes beyond the cap
 	Sealed  bool  `json:"sealed"`
 }
 

@@ -256,7 +256,8 @@ type Finished struct {
 	Usage      *fleet.Usage       `json:"usage,omitempty"`
 	StartedAt  time.Time          `json:"started_at,omitzero"`
 	FinishedAt time.Time          `json:"finished_at"`
-	Output     int64              `json:"output"` // bytes of the output stream, framing included
+	Output     int64              `json:"output"`         // bytes of the output stream, framing included
+	Text       int64              `json:"text,omitempty"` // bytes that were printed and recorded, without framing
 	Events     int64              `json:"events"`
 	Dropped    int64              `json:"dropped,omitempty"`
 	Evidence   *fleet.Evidence    `json:"evidence,omitempty"` // bundle and patch named by digest; blobs follow or precede
