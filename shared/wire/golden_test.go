@@ -124,7 +124,7 @@ func TestDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := append([]any{Finished{}, fleet.Spec{}, fleet.Repo{}, fleet.RunnerFacts{}, fleet.HarnessInfo{}, fleet.Evidence{}, fleet.Usage{}, AttemptView{}, Desired{}, Signed{}, Resume{}, ReportItem{}, Accepted{}, Declined{}, Fact{}, Lost{}, Sealed{}, Evidence{}, Pushed{}, ItemAck{}, SigningKey{}}, messages...)
+	all := append([]any{Finished{}, fleet.Spec{}, fleet.Repo{}, fleet.RunnerFacts{}, fleet.HarnessInfo{}, fleet.Evidence{}, fleet.Usage{}, AttemptView{}, Desired{}, Signed{}, Resume{}, ReportItem{}, Accepted{}, Declined{}, Fact{}, Lost{}, Sealed{}, Evidence{}, Pushed{}, ItemAck{}, SigningKey{}, KeysHeld{}, KeyNews{}, NewKey{}, CAKey{}}, messages...)
 	for _, m := range all {
 		typ := reflect.TypeOf(m)
 		_, section, found := strings.Cut(string(doc), "\n#### "+typ.Name()+"\n")

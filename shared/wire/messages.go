@@ -92,6 +92,7 @@ type Heartbeat struct {
 	Facts     *fleet.RunnerFacts `json:"facts,omitempty"` // when changed
 	Count     uint64             `json:"count"`           // journal counter
 	Attempts  []AttemptView      `json:"attempts,omitempty"`
+	Keys      *KeysHeld          `json:"keys,omitempty"` // in the first of a session, and when changed
 }
 
 // AttemptView is one attempt as the runner holds it.
@@ -116,6 +117,7 @@ type HeartbeatReply struct {
 	Time     time.Time     `json:"time"`
 	Desired  []Desired     `json:"desired,omitempty"`
 	Leader   string        `json:"leader,omitempty"`
+	Keys     *KeyNews      `json:"keys,omitempty"` // what the runner does not hold yet
 }
 
 // Intent is what the hub wants of an attempt.
@@ -382,7 +384,8 @@ type Enrolled struct {
 	Cluster    string            `json:"cluster"`
 	Epoch      uint64            `json:"epoch"`
 	Generation uint64            `json:"generation"`
-	HMACKey    []byte            `json:"hmac_key"` // sealed box
+	HMACKey    []byte            `json:"hmac_key"`         // sealed box
+	Master     uint64            `json:"master,omitempty"` // generation of the cluster's HMAC key that it comes from; absent: 1
 	Signing    []SigningKey      `json:"signing"`
 	Labels     map[string]string `json:"labels,omitempty"`
 }

@@ -32,6 +32,7 @@ type Ticket struct {
 	Cluster   string    `json:"c"`           // refused when another answers
 	Trust     Trust     `json:"t,omitempty"` // empty only with Plain
 	Pin       []byte    `json:"p,omitempty"` // SHA-256 of the CA's public key (DER SubjectPublicKeyInfo)
+	Pins      [][]byte  `json:"q,omitempty"` // of further CAs, while one takes the place of another
 	CA        string    `json:"a,omitempty"` // PEM
 	Secret    string    `json:"s"`           // spent by enrolling
 	ExpiresAt time.Time `json:"e"`           // after which the hub refuses the secret
