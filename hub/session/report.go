@@ -319,13 +319,14 @@ func (x *session) grant(ctx context.Context, p wire.Permit) error {
 	if !x.srv.cfg.Leading() {
 		return fmt.Errorf("this hub does not lead: %w", fleet.Unavailable)
 	}
-	j, t, a, err := x.own(x.srv.cfg.Proposer.View(), p.Job, p.Fence)
+	v := x.srv.cfg.Proposer.View()
+	j, t, a, err := x.own(v, p.Job, p.Fence)
 	if err != nil {
 		return err
 	}
 	c := &state.GrantPush{Job: p.Job, Fence: p.Fence, Remote: p.Remote, Ref: p.Ref, SHA: p.SHA}
 	// A refusal that is plain to see takes no room in the log.
-	if no := c.Refused(j, t, a); no.Code != "" {
+	if no := c.Refused(v.Meta().Epoch, j, t, a); no.Code != "" {
 		return no.Err()
 	}
 	return x.srv.propose(ctx, c)

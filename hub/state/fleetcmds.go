@@ -131,6 +131,10 @@ type CreateTicket struct {
 	Uses   int               `json:"uses"`
 	Labels map[string]string `json:"labels,omitempty"`
 	For    fleet.RunnerID    `json:"for,omitempty"`
+
+	Role    string `json:"role,omitempty"`    // fleet.TicketHub for a hub node; else a runner's
+	Guest   []byte `json:"guest,omitempty"`   // of a hub's: the public key made of its secret
+	Replace string `json:"replace,omitempty"` // of a hub's: the node that goes when another one comes by it
 }
 
 func (*CreateTicket) kind() Kind { return 36 }
@@ -147,10 +151,39 @@ func (c *CreateTicket) apply(t *txn) Result {
 			return refuse(fleet.NotFound, "there is no runner %s", c.For)
 		}
 	}
+	role := c.Role
+	switch {
+	case role == fleet.TicketHub:
+		if bad := c.forHub(t); bad.Code != "" {
+			return bad
+		}
+	case role != "" && role != fleet.TicketRunner:
+		return refuse(fleet.BadRequest, "a ticket is for a runner or a hub, not for a %q", role)
+	case len(c.Guest) > 0 || c.Replace != "":
+		return refuse(fleet.BadRequest, "a runner's ticket has no guest key and replaces no hub")
+	default:
+		role = "" // as all tickets were before there were others
+	}
 	t.insert(tableTickets, &fleet.Ticket{Hash: c.Hash, CreatedAt: t.now(), CreatedBy: t.head.Actor,
-		ExpiresAt: t.now().Add(c.TTL), Uses: c.Uses, Labels: c.Labels, For: c.For})
+		ExpiresAt: t.now().Add(c.TTL), Uses: c.Uses, Labels: c.Labels, For: c.For, Role: role, Guest: c.Guest, Replace: c.Replace})
 	t.changed(Change{What: "ticket"})
 	return Result{ID: string(c.Hash[:12])}
+}
+
+// forHub refuses what a hub's ticket cannot be.
+func (c *CreateTicket) forHub(t *txn) Result {
+	switch {
+	case len(c.Guest) != fleet.MeshKeyBytes:
+		return refuse(fleet.BadRequest, "a hub's ticket needs a guest key of 32 bytes")
+	case c.For != "" || len(c.Labels) > 0:
+		return refuse(fleet.BadRequest, "a hub's ticket has no labels and is for no runner")
+	case c.Replace == "":
+	case t.node(c.Replace) == nil:
+		return refuse(fleet.NodeUnknown, "there is no hub node %s to replace", c.Replace)
+	case t.node(c.Replace).Removed():
+		return refuse(fleet.NodeRemoved, "hub node %s is removed already; a ticket without --replace does", c.Replace)
+	}
+	return Result{}
 }
 
 // Enrol turns a ticket into a runner identity. The ticket is consumed for the
@@ -171,6 +204,9 @@ func (c *Enrol) apply(t *txn) Result {
 	k := first[fleet.Ticket](t.Txn, tableTickets, "id", string(c.Ticket))
 	if k == nil {
 		return refuse(fleet.TicketInvalid, "the hub does not know this ticket; ask for a new one with `tugline hub ticket`")
+	}
+	if k.Role == fleet.TicketHub {
+		return refuse(fleet.TicketInvalid, "the ticket is for a hub node; ask for a runner's with `tugline hub ticket`")
 	}
 	key := hex.EncodeToString(c.SignKey)
 	if id, ok := k.Consumed[key]; ok {
@@ -206,7 +242,7 @@ func (c *Enrol) apply(t *txn) Result {
 		t.loseAll(&n, "the runner was enrolled anew")
 		r = &n
 	}
-	r.SignKey, r.BoxKey, r.MachineID = c.SignKey, c.BoxKey, c.MachineID
+	r.SignKey, r.BoxKey, r.MachineID, r.Master = c.SignKey, c.BoxKey, c.MachineID, t.activeMaster()
 	r.Labels = map[string]string{}
 	maps.Copy(r.Labels, c.Labels)
 	maps.Copy(r.Labels, k.Labels) // what the ticket says wins
@@ -257,6 +293,7 @@ type UpdateRunner struct {
 	MachineID    string             `json:"machine_id,omitempty"`
 	JournalID    string             `json:"journal_id,omitempty"`
 	JournalCount uint64             `json:"journal_count,omitempty"`
+	Master       uint64             `json:"master,omitempty"` // that its key comes from, when it changed
 }
 
 func (*UpdateRunner) kind() Kind { return 38 }
@@ -274,6 +311,9 @@ func (c *UpdateRunner) apply(t *txn) Result {
 	}
 	r.JournalCount = max(r.JournalCount, c.JournalCount)
 	r.MachineID = orElse(c.MachineID, r.MachineID)
+	if c.Master != 0 {
+		r.Master = c.Master
+	}
 	if c.Facts != nil && !sameFacts(&r.Facts, c.Facts) {
 		r.Facts, r.FactsRev = *c.Facts, t.index
 	}

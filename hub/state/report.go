@@ -147,6 +147,10 @@ func (c *FinishAttempt) apply(t *txn) Result {
 	switch {
 	case a.State == fleet.AttemptFinished:
 		return Result{ID: string(j.ID), Repeated: true, Job: j}
+	case MayRegain(j, tu, a):
+		t.regain(j, tu, a) // only what was permitted to start has a result
+	case a.State == fleet.AttemptReturned && a.Stop == StopEpoch:
+		a.AcceptedAt = at(t.now()) // the same, and another one was accepted since
 	case a.AcceptedAt == nil:
 		return refuse(fleet.StaleFence, "attempt %s of job %s was never accepted", c.Fence, c.Job)
 	}
@@ -305,7 +309,7 @@ func (c *GrantPush) apply(t *txn) Result {
 	if a == nil {
 		return bad
 	}
-	if no := c.Refused(j, tu, a); no.Code != "" {
+	if no := c.Refused(t.meta.Epoch, j, tu, a); no.Code != "" {
 		return no
 	}
 	for _, p := range a.Pushes {
@@ -320,15 +324,20 @@ func (c *GrantPush) apply(t *txn) Result {
 	return t.put(j)
 }
 
-// Refused gives the refusal of a push that the record of its job already shows; one
-// without a code says that there is none. While a verdict may still fall the code is
-// Unavailable or, where a person has to give it, NotDecided; any other is final.
-func (c *GrantPush) Refused(j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt) Result {
+// Refused gives the refusal of a push that the record of its job already shows, in a
+// given epoch of the cluster; one without a code says that there is none. While a
+// verdict may still fall, or the attempt be renewed, the code is Unavailable or, where
+// a person has to give the verdict, NotDecided; any other is final.
+func (c *GrantPush) Refused(epoch uint64, j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt) Result {
 	switch {
+	case MayRegain(j, tu, a):
+		return refuse(fleet.Unavailable, "attempt %s of job %s was given in an epoch before %d and is not renewed yet; ask again", c.Fence, c.Job, epoch)
 	case tu != j.Turn() || tu.Current != a.N:
 		return refuse(fleet.StaleFence, "attempt %s of job %s is not the current one; its push is refused", c.Fence, c.Job)
 	case a.Stop != "" || j.CancelRequestedAt != nil:
 		return refuse(fleet.CancelRequested, "job %s was asked to stop; its work is kept and not pushed", c.Job)
+	case a.Authority() < epoch:
+		return refuse(fleet.Unavailable, "attempt %s of job %s was authorised in epoch %d and is not renewed in epoch %d yet; ask again", c.Fence, c.Job, a.Authority(), epoch)
 	case c.SHA == "" && j.State != fleet.Running:
 		return refuse(fleet.Conflict, "job %s is %s; credentials are given only while it runs", c.Job, j.State)
 	case c.SHA == "" || j.State == fleet.Succeeded:

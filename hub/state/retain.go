@@ -1,6 +1,7 @@
 package state
 
 import (
+	"strconv"
 	"time"
 
 	"tugline.dev/tugline/shared/fleet"
@@ -9,8 +10,9 @@ import (
 var _ = register(func() Command { return new(Expire) })
 
 // Expire deletes what has reached its end: the named job records, idempotency
-// keys older than a day, audit records older than AuditAge, tickets a day past
-// their end. At most Limit of each go in one entry, so that none is long.
+// keys older than a day, audit records older than AuditAge, tickets a day past their
+// end, orphans that were settled long ago. At most Limit of each go in one entry, so
+// that none is long.
 type Expire struct {
 	Jobs     []fleet.JobID `json:"jobs,omitempty"`
 	AuditAge time.Duration `json:"audit_age_ns"`
@@ -59,7 +61,27 @@ func (c *Expire) apply(t *txn) Result {
 	for _, k := range tickets {
 		t.delete(tableTickets, k)
 	}
+	var orphans []*fleet.Orphan
+	each(t.Txn, tableOrphans, "id", func(o *fleet.Orphan) bool {
+		if o.Settled != "" && len(orphans) < c.Limit && t.now().Sub(*o.SettledAt) > KeepOrphans {
+			orphans = append(orphans, o)
+		}
+		return true
+	})
+	for _, o := range orphans {
+		t.delete(tableOrphans, o)
+	}
 	return Result{}
+}
+
+// audited says whether an entry leaves an audit record: what persons do, and what
+// changes the cluster itself whoever did it.
+func audited(h Head, c Command) bool {
+	switch c.(type) {
+	case *AdmitNode, *RemoveNode, *RaiseEpoch:
+		return true
+	}
+	return !h.Machine()
 }
 
 func anyOpen(j *fleet.Job) bool { return len(opens(j)) > 0 }
@@ -87,6 +109,19 @@ func (t *txn) audit(c Command, r Result) {
 		}
 	case *Set:
 		a.Detail = c.Value
+	case *ActivateKeys:
+		a.Detail = c.ID
+	case *AdmitNode:
+		a.Detail = c.Replaces
+	case *RemoveNode:
+		a.Detail = c.Why
+	case *RaiseEpoch:
+		a.Subject, a.Detail = strconv.FormatUint(c.To, 10), c.Cause
+	case *SettleOrphan:
+		a.Detail = "discard"
+		if c.Adopt {
+			a.Detail = "adopt"
+		}
 	}
 	t.insert(tableAudit, a)
 }
@@ -122,6 +157,18 @@ func verb(c Command) string {
 		return "runner.remove"
 	case *RevokeRunner:
 		return "runner.revoke"
+	case *ActivateKeys:
+		return "keys.rotate"
+	case *AdmitNode:
+		return "hub.admit"
+	case *UpdateNode:
+		return "hub.update"
+	case *RemoveNode:
+		return "hub.remove"
+	case *RaiseEpoch:
+		return "hub.raise_epoch"
+	case *SettleOrphan:
+		return "orphan.settle"
 	}
 	return "other"
 }

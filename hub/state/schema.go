@@ -22,6 +22,8 @@ const (
 	tableIdem    = "idem"
 	tableCounts  = "counts"
 	tableAudit   = "audit"
+	tableNodes   = "nodes"
+	tableOrphans = "orphans"
 )
 
 // Idem remembers the outcome of a keyed creation.
@@ -77,6 +79,9 @@ var schema = &memdb.DBSchema{Tables: map[string]*memdb.TableSchema{
 	tableIdem:    table(tableIdem, idx("id", func(i *Idem) string { return i.ID }), multi("at", func(i *Idem) string { return order(uint64(i.At.UnixNano()), "") })),
 	tableCounts:  table(tableCounts, idx("id", func(c *count) string { return c.Name })),
 	tableAudit:   table(tableAudit, idx("id", func(a *Audit) string { return order(a.Index, "") })),
+	tableNodes:   table(tableNodes, idx("id", func(n *fleet.HubNode) string { return n.ID })),
+	tableOrphans: table(tableOrphans, idx("id", func(o *fleet.Orphan) string { return o.ID })),
+	tableKeys:    table(tableKeys, idx("id", func(k *fleet.ClusterKey) string { return keyID(k.Kind, k.Generation) })),
 }}
 
 // holdsOf gives what the ids of all holds of a key start with, and of no other key.

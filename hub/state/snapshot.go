@@ -35,7 +35,10 @@ var tables = []struct {
 	{tableTickets, func() any { return new(fleet.Ticket) }},
 	{tableIdem, func() any { return new(Idem) }},
 	{tableAudit, func() any { return new(Audit) }},
+	{tableKeys, func() any { return new(fleet.ClusterKey) }},
 	{tableJobs, func() any { return new(fleet.Job) }},
+	{tableNodes, func() any { return new(fleet.HubNode) }},
+	{tableOrphans, func() any { return new(fleet.Orphan) }},
 }
 
 // Snapshot freezes the state and gives a function that writes it: one line of JSON

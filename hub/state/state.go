@@ -67,6 +67,7 @@ type Meta struct {
 	Time     time.Time         `json:"time"`  // state time: never runs backwards
 	Index    uint64            `json:"index"` // of the last entry applied
 	Settings map[string]string `json:"settings,omitempty"`
+	Epochs   []fleet.Epoch     `json:"epochs,omitempty"` // the newest raises of the epoch, oldest first
 }
 
 // Result is the answer to a command. With a Code nothing was changed.
@@ -90,10 +91,12 @@ func (r Result) Err() error {
 
 // Change is one thing that an entry changed, for the feed.
 type Change struct {
-	What    string        `json:"what"` // job, runner, token, ticket, setting
-	Job     *fleet.Job    `json:"job,omitempty"`
-	Runner  *fleet.Runner `json:"runner,omitempty"`
-	Removed bool          `json:"removed,omitempty"`
+	What    string         `json:"what"` // job, runner, token, ticket, setting, node, orphan, epoch
+	Job     *fleet.Job     `json:"job,omitempty"`
+	Runner  *fleet.Runner  `json:"runner,omitempty"`
+	Node    *fleet.HubNode `json:"node,omitempty"`
+	Orphan  *fleet.Orphan  `json:"orphan,omitempty"`
+	Removed bool           `json:"removed,omitempty"`
 }
 
 // Apply decodes and applies the entry at the given index. Entries at or below the

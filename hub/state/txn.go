@@ -98,7 +98,7 @@ func (t *txn) take(index uint64, head Head, cmd Command) (Result, []Change) {
 		t.meta = was
 		return res, nil
 	}
-	if !head.Machine() {
+	if audited(head, cmd) {
 		t.audit(cmd, res)
 	}
 	t.done = append(t.done, step{index, at, head, cmd})
@@ -115,7 +115,7 @@ func (t *txn) again() {
 		t.index, t.head, t.changes, t.bad = s.index, s.head, nil, Result{}
 		t.meta.Index, t.meta.Time = s.index, s.time
 		res := t.keyed(s.cmd)
-		if !s.head.Machine() {
+		if audited(s.head, s.cmd) {
 			t.audit(s.cmd, res)
 		}
 	}

@@ -2,6 +2,7 @@ package state
 
 import (
 	"slices"
+	"time"
 
 	"github.com/hashicorp/go-memdb"
 
@@ -175,6 +176,53 @@ func (v View) Tokens() []*fleet.Token {
 func (v View) Ticket(h fleet.Digest) (*fleet.Ticket, bool) {
 	k := first[fleet.Ticket](v.tx, tableTickets, "id", string(h))
 	return k, k != nil
+}
+
+// Nodes gives the hub nodes of the cluster, by id.
+func (v View) Nodes() []*fleet.HubNode {
+	return slices.DeleteFunc(v.AllNodes(), (*fleet.HubNode).Removed)
+}
+
+// AllNodes gives the hub nodes on record, removed ones included, by id.
+func (v View) AllNodes() []*fleet.HubNode {
+	var out []*fleet.HubNode
+	each(v.tx, tableNodes, "id", func(n *fleet.HubNode) bool { out = append(out, n); return true })
+	return out
+}
+
+// Node gives one hub node by id, removed ones included.
+func (v View) Node(id string) (*fleet.HubNode, bool) {
+	n := first[fleet.HubNode](v.tx, tableNodes, "id", id)
+	return n, n != nil
+}
+
+// Guests gives the tickets by whose guest key a hub node may knock at the given time:
+// unused ones until their end, used ones for the same node a day longer.
+func (v View) Guests(now time.Time) []*fleet.Ticket {
+	var out []*fleet.Ticket
+	each(v.tx, tableTickets, "id", func(k *fleet.Ticket) bool {
+		if k.Role != fleet.TicketHub {
+			return true
+		}
+		if k.Uses > 0 && !now.After(k.ExpiresAt) || len(k.Admitted) > 0 && !now.After(k.ExpiresAt.Add(fleet.GuestGracePeriod)) {
+			out = append(out, k)
+		}
+		return true
+	})
+	return out
+}
+
+// Orphans gives the orphans on record by id, settled ones included.
+func (v View) Orphans() []*fleet.Orphan {
+	var out []*fleet.Orphan
+	each(v.tx, tableOrphans, "id", func(o *fleet.Orphan) bool { out = append(out, o); return true })
+	return out
+}
+
+// Orphan gives one orphan by id, which is its fence as text.
+func (v View) Orphan(id string) (*fleet.Orphan, bool) {
+	o := first[fleet.Orphan](v.tx, tableOrphans, "id", id)
+	return o, o != nil
 }
 
 // Audit gives the newest n audit records below the index before (0: the newest).

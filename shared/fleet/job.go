@@ -217,7 +217,13 @@ type Attempt struct {
 	Notes       []string     `json:"notes,omitempty"`
 	Pushes      []Push       `json:"pushes,omitempty"`
 	Facts       int          `json:"facts,omitempty"` // recorded so far; at most MaxFacts
+	Epoch       uint64       `json:"epoch,omitempty"` // in which it was last renewed; see Authority
 }
+
+// Authority is the cluster epoch in which the attempt was authorised last: that of
+// its fence, or a later one in which it was renewed. Only while it is the cluster's
+// may the attempt have an effect outside its runner.
+func (a *Attempt) Authority() uint64 { return max(a.Fence.Epoch, a.Epoch) }
 
 // HoldsSlot says whether the attempt occupies one of its runner's slots.
 func (a *Attempt) HoldsSlot() bool {

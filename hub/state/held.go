@@ -1,0 +1,37 @@
+package state
+
+import "tugline.dev/tugline/shared/fleet"
+
+// Commands come in generations: all that one release of the program added. A node
+// tells the newest generation that it can decode, and nothing newer is proposed until
+// every node can; a node that met one in its log would have to stop.
+
+// generation gives the generation of a kind. Kinds are numbered by what they are
+// about, so a greater number is not a newer one.
+func generation(k Kind) uint16 {
+	switch k {
+	case 22, 23, 24, 25, 42, 43, 44, 45, 46, 47:
+		return 2
+	}
+	return 1
+}
+
+// Newest is the newest generation of commands that this version can decode.
+func Newest() uint16 {
+	n := uint16(1)
+	for k := range kinds {
+		n = max(n, generation(k))
+	}
+	return n
+}
+
+// Held says whether a command must wait because a node of the cluster cannot decode
+// it yet, and names the node. Without any node on record there is only this one.
+func Held(c Command, nodes []*fleet.HubNode) (node string, held bool) {
+	for _, n := range nodes {
+		if !n.Removed() && n.Kinds < generation(c.kind()) {
+			return n.ID, true
+		}
+	}
+	return "", false
+}
