@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -44,6 +45,7 @@ type Owner struct {
 	MinFree      Bytes              `yaml:"min_free_bytes"`
 	Git          GitIdentity        `yaml:"git"`
 	Transport    string             `yaml:"transport"` // ws, http or auto; the command line wins
+	KeepScratch  Keep               `yaml:"keep_scratch"`
 }
 
 // Hours holds the quiet hours, in this machine's own time.
@@ -94,9 +96,26 @@ func (b *Bytes) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
+// Keep is for how long something is kept: 72h, 0s, or forever, which is below zero.
+type Keep time.Duration
+
+// UnmarshalYAML reads a time.
+func (k *Keep) UnmarshalYAML(n *yaml.Node) error {
+	if n.Value == "forever" {
+		*k = -1
+		return nil
+	}
+	d, err := time.ParseDuration(n.Value)
+	if err != nil || d < 0 {
+		return fmt.Errorf("line %d: time %q: want one such as 72h, or forever", n.Line, n.Value)
+	}
+	*k = Keep(d)
+	return nil
+}
+
 // DefaultOwner is what holds without a runner.yaml.
 func DefaultOwner() Owner {
-	return Owner{Slots: 1, Push: "runner", Updates: "ask", Permissions: fleet.PermWorkspace, MinFree: 1 << 30, Transport: "auto"}
+	return Owner{Slots: 1, Push: "runner", Updates: "ask", Permissions: fleet.PermWorkspace, MinFree: 1 << 30, Transport: "auto", KeepScratch: Keep(72 * time.Hour)}
 }
 
 // ParseOwner reads a runner.yaml. What it leaves out is as DefaultOwner has it. The

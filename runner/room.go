@@ -15,6 +15,8 @@ const (
 	roomEvery = 2 * time.Second  // between two looks whether there is room again
 	roomQuiet = 10 * time.Second // without a refusal, after which there is
 	reapEvery = time.Minute      // between two tries to end what runs without a record
+
+	scratchEvery = 10 * time.Minute // between two looks for scratch directories to remove
 )
 
 // trouble notes that the disk does not take what is to be written. Until it does the
@@ -97,5 +99,36 @@ func (r *Runner) reaps(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// sweepsScratch removes what jobs without repository left, once the owner no longer
+// wants it kept.
+func (r *Runner) sweepsScratch(ctx context.Context) {
+	tick := time.NewTicker(scratchEvery)
+	defer tick.Stop()
+	for {
+		r.sweepScratch(time.Now())
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (r *Runner) sweepScratch(now time.Time) {
+	r.mu.Lock()
+	keep := time.Duration(r.owner.KeepScratch)
+	r.mu.Unlock()
+	if keep < 0 {
+		return
+	}
+	n, err := r.host.SweepScratch(now, keep)
+	if n > 0 {
+		r.log.Info("scratch directories of finished jobs were removed", "count", n)
+	}
+	if err != nil {
+		r.log.Warn("scratch directories could not be removed", "err", err)
 	}
 }

@@ -164,6 +164,7 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 	r.work.Go(func() { r.watchDisk(work) })
 	r.work.Go(func() { r.watchRoom(work) })
 	r.work.Go(func() { r.reaps(work) })
+	r.work.Go(func() { r.sweepsScratch(work) })
 	r.work.Go(func() { r.hangUps(work) })
 	r.work.Go(func() { r.giveBack(work) })
 	if r.cfg.DevMode {

@@ -78,6 +78,8 @@ type Host struct {
 	// and never blocks.
 	Trouble func(error)
 
+	scratchMu sync.Mutex // of the scratch directories of jobs without repository
+
 	mu   sync.Mutex
 	here map[fleet.JobID][]*Attempt // begun or resumed, until their Run returns
 }
@@ -159,6 +161,8 @@ type Attempt struct {
 
 	resumed bool  // found again by a restarted runner, or by a second try; of Run's goroutine
 	broken  error // why it can't be gone on with, known before Run
+
+	delivered bool // the hub took every file of the evidence; of Run's goroutine
 
 	factMu sync.Mutex                // held over the number of a fact
 	resend func(ctx context.Context) // brings the streams to the hub once more; nil without streams. Of Run's goroutine

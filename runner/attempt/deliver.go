@@ -28,21 +28,25 @@ func (a *Attempt) upload(ctx context.Context) error {
 		a.log.Error("files of the result can't be sent", "err", err)
 	}
 	if len(d.Blobs) == 0 {
+		a.delivered = err == nil
 		return nil
 	}
 	if !a.resultKnown(ctx) {
 		return nil
 	}
 	a.tell("uploading the result")
+	all := err == nil
 	for _, b := range d.Blobs {
 		err := a.host.Hub.Store(ctx, b.Digest, b.Path)
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err != nil {
+			all = false
 			a.log.Warn("hub did not take a file of the result", "digest", string(b.Digest), "err", err)
 		}
 	}
+	a.delivered = all
 	return nil
 }
 
@@ -75,6 +79,7 @@ func (a *Attempt) untilForgotten(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
+	a.scratchOwed()
 	a.erase()
 	return a.drop(ctx)
 }

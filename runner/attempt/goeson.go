@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"tugline.dev/tugline/runner/harness"
 	"tugline.dev/tugline/runner/worktree"
@@ -126,34 +124,4 @@ func (a *Attempt) input(ctx context.Context) (string, error) {
 		return "", nil
 	}
 	return a.blobFile(ctx, a.asg.Spec.Repo.Bundle, "the repository's bundle")
-}
-
-// emptyDir gives the directory of a job without repository: empty for a new attempt,
-// as it was left for one that goes on. What an earlier attempt left is kept aside.
-func (a *Attempt) emptyDir() (dir, note string, err error) {
-	job := filepath.Join(a.host.Dir, "scratch", string(a.asg.Job))
-	dir, mark := filepath.Join(job, "work"), filepath.Join(job, "fence")
-	was, err := os.ReadFile(mark)
-	ours := err == nil && string(was) == a.asg.Fence.String()
-	if _, err := os.Stat(dir); a.goesOn() && errors.Is(err, os.ErrNotExist) {
-		if !a.asg.Fresh && !ours {
-			return "", "", a.gone("the directory in which the job worked is gone from this runner, and there is nothing to build it from")
-		}
-		note = "begins in an empty directory: what earlier turns may have left is not on this runner"
-	}
-	if !a.goesOn() && !ours {
-		if err := os.Rename(dir, filepath.Join(job, "before-"+a.asg.Fence.String())); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return "", "", fmt.Errorf("set the earlier attempt's directory aside: %w", err)
-		}
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", "", fmt.Errorf("make scratch directory: %w", err)
-	}
-	if ours {
-		return dir, note, nil
-	}
-	if err := os.WriteFile(mark, []byte(a.asg.Fence.String()), 0o600); err != nil {
-		return "", "", fmt.Errorf("make scratch directory: %w", err)
-	}
-	return dir, note, nil
 }
