@@ -1,0 +1,222 @@
+package peer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptrace"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"tugline.dev/tugline/shared/fleet"
+)
+
+const (
+	askEvery  = time.Second
+	askTime   = 2 * time.Second
+	maxAsked  = 32       // nodes that are asked at once
+	maxStatus = 64 << 10 // bytes of what a node says of itself
+)
+
+// Facts is what a node says of itself.
+type Facts struct {
+	ID       string        `json:"id"`
+	Leader   string        `json:"leader,omitempty"` // as it knows
+	Term     uint64        `json:"term"`
+	Applied  uint64        `json:"applied"` // newest entry that its state has
+	Last     uint64        `json:"last"`    // newest entry on its disk
+	Version  string        `json:"version"`
+	Kinds    int           `json:"kinds"` // newest kind of command that it can decode
+	DiskFree int64         `json:"disk_free"`
+	DiskFull bool          `json:"disk_full,omitempty"` // it takes no new bytes
+	Debt     int64         `json:"debt"`                // bytes of output and blobs that it lacks
+	Uptime   time.Duration `json:"uptime_ns"`
+	FsyncP99 time.Duration `json:"fsync_p99_ns"`
+	Wall     time.Time     `json:"wall"` // set when the answer leaves
+}
+
+// Sample is what is known of one node.
+type Sample struct {
+	ID    string
+	Facts Facts     // as it answered last
+	Heard time.Time // when that was, by this node's monotonic clock; zero: never
+	// Offset is how far its wall clock is ahead of this node's; wrong by half of
+	// Trip at most.
+	Offset, Trip time.Duration
+	Err          error // of the last try, nil where it answered
+}
+
+// polls is what the nodes answered.
+type polls struct {
+	mu   sync.Mutex
+	all  map[string]Sample
+	busy map[string]bool
+}
+
+func newPolls() *polls { return &polls{all: map[string]Sample{}, busy: map[string]bool{}} }
+
+func (p *Peers) answerStatus(w http.ResponseWriter, _ *http.Request) {
+	f := p.cfg.Facts()
+	f.ID, f.Wall = p.cfg.Self, time.Now()
+	b, err := json.Marshal(f)
+	if err != nil {
+		p.refuseWith(w, "status", err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(b) // who went away asks again
+}
+
+// ask asks all members every second while this node leads, or nobody does.
+func (p *Peers) ask(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	tick := time.NewTicker(askEvery)
+	defer tick.Stop()
+	for {
+		if p.cfg.Leading() || p.cfg.Leader() == "" {
+			p.askAll(ctx, &wg)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// askAll begins to ask every member that is not being asked already, and forgets
+// those who are none any more.
+func (p *Peers) askAll(ctx context.Context, wg *sync.WaitGroup) {
+	members := p.cfg.Members()
+	p.polls.mu.Lock()
+	defer p.polls.mu.Unlock()
+	maps.DeleteFunc(p.polls.all, func(id string, _ Sample) bool { return !slices.Contains(members, id) })
+	for _, id := range members {
+		if id == p.cfg.Self || p.polls.busy[id] || len(p.polls.busy) >= maxAsked {
+			continue
+		}
+		p.polls.busy[id] = true
+		wg.Go(func() {
+			s := p.sample(ctx, id)
+			p.polls.mu.Lock()
+			defer p.polls.mu.Unlock()
+			delete(p.polls.busy, id)
+			if was := p.polls.all[id]; s.Err != nil {
+				was.ID, was.Err = id, s.Err
+				s = was
+			}
+			p.polls.all[id] = s
+		})
+	}
+}
+
+// sample asks one node.
+func (p *Peers) sample(ctx context.Context, id string) Sample {
+	f, asked, answered, err := p.status(ctx, id)
+	if err != nil {
+		return Sample{ID: id, Err: err}
+	}
+	trip := answered.Sub(asked)
+	return Sample{ID: id, Facts: f, Heard: answered, Trip: trip, Offset: f.Wall.Sub(asked.Round(0).Add(trip / 2))}
+}
+
+// Status asks a node what it says of itself.
+func (p *Peers) Status(ctx context.Context, id string) (Facts, error) {
+	f, _, _, err := p.status(ctx, id)
+	return f, err
+}
+
+func (p *Peers) status(ctx context.Context, id string) (f Facts, asked, answered time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	// The time to connect is no part of the trip.
+	var mu sync.Mutex
+	trace := &httptrace.ClientTrace{
+		GotConn:              func(httptrace.GotConnInfo) { mu.Lock(); asked = time.Now(); mu.Unlock() },
+		GotFirstResponseByte: func() { mu.Lock(); answered = time.Now(); mu.Unlock() },
+	}
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), http.MethodGet, "http://"+id+"/status", nil)
+	if err != nil {
+		return f, asked, answered, err
+	}
+	res, err := p.calls.Do(req)
+	mu.Lock()
+	defer mu.Unlock()
+	if err != nil {
+		return f, asked, answered, fmt.Errorf("ask node %s how it is: %v: %w", id, err, fleet.Unavailable)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		_, err := readAnswer(res)
+		return f, asked, answered, err
+	}
+	b, err := io.ReadAll(io.LimitReader(res.Body, maxStatus))
+	if err == nil {
+		err = json.Unmarshal(b, &f)
+	}
+	if err == nil && f.ID != id {
+		err = fmt.Errorf("it calls itself %q", f.ID)
+	}
+	if err != nil {
+		return Facts{}, asked, answered, fmt.Errorf("read what node %s says: %w", id, err)
+	}
+	return f, asked, answered, nil
+}
+
+// Samples gives what is known of every member, by id; of this node as it is now.
+// Only the leader, or everyone while nobody leads, keeps the others' current.
+func (p *Peers) Samples() []Sample {
+	f, now := p.cfg.Facts(), time.Now()
+	f.ID, f.Wall = p.cfg.Self, now
+	out := []Sample{{ID: p.cfg.Self, Facts: f, Heard: now}}
+	p.polls.mu.Lock()
+	for _, id := range p.cfg.Members() {
+		if id == p.cfg.Self {
+			continue
+		}
+		s, ok := p.polls.all[id]
+		if !ok {
+			s = Sample{ID: id, Err: errNotAsked}
+		}
+		out = append(out, s)
+	}
+	p.polls.mu.Unlock()
+	slices.SortFunc(out, func(a, b Sample) int { return strings.Compare(a.ID, b.ID) })
+	return out
+}
+
+var errNotAsked = errors.New("it has not been asked yet")
+
+// ClockOff gives how far this node's wall clock is ahead of the median of the
+// voters', its own among them, as far as they were heard within the last 10 s. False
+// means that fewer than a majority of them were: nothing can be said.
+func (p *Peers) ClockOff(voters []string) (off time.Duration, ok bool) {
+	return clockOff(voters, p.Samples(), time.Now())
+}
+
+func clockOff(voters []string, samples []Sample, now time.Time) (off time.Duration, ok bool) {
+	var offsets []time.Duration
+	for _, s := range samples {
+		if slices.Contains(voters, s.ID) && !s.Heard.IsZero() && now.Sub(s.Heard) <= Unknown {
+			offsets = append(offsets, s.Offset)
+		}
+	}
+	n := len(offsets)
+	if n == 0 || 2*n <= len(voters) {
+		return 0, false
+	}
+	slices.Sort(offsets)
+	median := offsets[n/2]
+	if n%2 == 0 {
+		// Between the middle two, so that of two clocks neither is right.
+		median = offsets[n/2-1] + (offsets[n/2]-offsets[n/2-1])/2
+	}
+	return -median, true
+}
