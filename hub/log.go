@@ -99,6 +99,9 @@ func (l *log) ProposeAs(ctx context.Context, h state.Head, cmd state.Command) (s
 			return state.Result{}, err
 		}
 	}
+	if node, held := state.Held(cmd, l.state.View().Nodes()); held {
+		return state.Result{}, fmt.Errorf("hub node %s runs a version that cannot read this yet; upgrade it: %w", node, fleet.Unavailable)
+	}
 	wall, at := l.wall(), l.state.Time()
 	h.At = stamp(wall, at, step(wall, at, l.told))
 	entry, err := state.Encode(h, cmd)

@@ -26,12 +26,20 @@ func Newest() uint16 {
 }
 
 // Held says whether a command must wait because a node of the cluster cannot decode
-// it yet, and names the node. Without any node on record there is only this one.
+// it yet, and names the node. A node that is alone, or that no record names yet, asks
+// nobody but itself.
 func Held(c Command, nodes []*fleet.HubNode) (node string, held bool) {
+	needs, live := generation(c.kind()), 0
 	for _, n := range nodes {
-		if !n.Removed() && n.Kinds < generation(c.kind()) {
-			return n.ID, true
+		if n.Removed() {
+			continue
+		}
+		if live++; n.Kinds < needs && node == "" {
+			node = n.ID
 		}
 	}
-	return "", false
+	if live < 2 {
+		return "", false
+	}
+	return node, node != ""
 }
