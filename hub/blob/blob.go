@@ -24,6 +24,7 @@ import (
 	"sync"
 	"time"
 
+	"tugline.dev/tugline/hub/durable"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -64,6 +65,9 @@ func (c *Config) validate() error {
 	return nil
 }
 
+// file is what the store asks of a file that it writes.
+type file = durable.File
+
 // Info describes a stored blob.
 type Info struct {
 	Digest fleet.Digest
@@ -99,7 +103,7 @@ func (sh *shard) settle(dir string) error {
 	if !sh.unsynced {
 		return nil
 	}
-	if err := syncDir(dir); err != nil {
+	if err := durable.SyncDir(dir); err != nil {
 		return err
 	}
 	sh.unsynced = false
@@ -118,11 +122,11 @@ func Open(c Config) (*Store, error) {
 		max:      c.MaxSize,
 		log:      c.Logger,
 		room:     c.Room,
-		openFile: openOS,
+		openFile: durable.Open,
 		uploads:  map[uploadKey]*partial{},
 	}
 	if err := s.load(); err != nil {
-		return nil, fmt.Errorf("open blobs %s: %w", s.dir, coded(err))
+		return nil, fmt.Errorf("open blobs %s: %w", s.dir, durable.Coded(err))
 	}
 	return s, nil
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"tugline.dev/tugline/hub/durable"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -43,7 +44,7 @@ func (s *Store) load() error {
 	if err := s.loadUploads(); err != nil {
 		return err
 	}
-	return errors.Join(syncDir(s.partial), syncDir(s.dir), syncDir(filepath.Dir(s.dir)))
+	return errors.Join(durable.SyncDir(s.partial), durable.SyncDir(s.dir), durable.SyncDir(filepath.Dir(s.dir)))
 }
 
 // loadUploads makes durable what there is of uploads, and removes what cannot go

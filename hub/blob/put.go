@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"tugline.dev/tugline/hub/durable"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -30,7 +31,7 @@ func (s *Store) Put(ctx context.Context, d fleet.Digest, size int64, r io.Reader
 		err = s.put(ctx, d, size, r)
 	}
 	if err != nil {
-		return fmt.Errorf("store blob %s: %w", d, coded(err))
+		return fmt.Errorf("store blob %s: %w", d, durable.Coded(err))
 	}
 	return nil
 }

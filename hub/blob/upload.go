@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"tugline.dev/tugline/hub/durable"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -70,7 +71,7 @@ func (s *Store) Upload(ctx context.Context, d fleet.Digest, size int64) (u *Uplo
 		return nil
 	})
 	if err != nil {
-		return nil, 0, fmt.Errorf("upload blob %s: %w", d, coded(err))
+		return nil, 0, fmt.Errorf("upload blob %s: %w", d, durable.Coded(err))
 	}
 	if done {
 		offset = size
@@ -82,7 +83,7 @@ func (s *Store) Upload(ctx context.Context, d fleet.Digest, size int64) (u *Uplo
 // error, how many bytes of the upload are durable. The part may begin before that
 // (then it replaces what is there; the digest decides at the end), but not after
 // it. Errors: fleet.SpoolGap (a *GapError), TooLarge, DiskFull.
-func (u *Upload) WriteAt(ctx context.Context, part []byte, offset int64) (durable int64, err error) {
+func (u *Upload) WriteAt(ctx context.Context, part []byte, offset int64) (size int64, err error) {
 	if len(part) > MaxPart {
 		return 0, fmt.Errorf("upload blob %s: part of %d bytes, where %d is the most: %w",
 			u.key.digest, len(part), MaxPart, fleet.TooLarge)
@@ -92,16 +93,16 @@ func (u *Upload) WriteAt(ctx context.Context, part []byte, offset int64) (durabl
 			return err
 		}
 		err := u.write(p, path, part, offset)
-		durable = p.end
+		size = p.end
 		return err
 	})
 	if err != nil {
-		return durable, fmt.Errorf("upload blob %s: %w", u.key.digest, coded(err))
+		return size, fmt.Errorf("upload blob %s: %w", u.key.digest, durable.Coded(err))
 	}
 	if done {
-		durable = u.key.size
+		size = u.key.size
 	}
-	return durable, nil
+	return size, nil
 }
 
 func (u *Upload) write(p *partial, path string, part []byte, offset int64) error {
@@ -135,7 +136,7 @@ func (u *Upload) write(p *partial, path string, part []byte, offset int64) error
 		return errors.Join(err, f.Close())
 	}
 	if p.end == 0 {
-		if err := syncDir(u.store.partial); err != nil {
+		if err := durable.SyncDir(u.store.partial); err != nil {
 			return errors.Join(err, f.Close())
 		}
 	}
@@ -161,7 +162,7 @@ func (p *partial) hash() hash.Hash {
 func (u *Upload) Commit(ctx context.Context) error {
 	_, err := u.with(ctx, func(p *partial, path string) error { return u.commit(ctx, p, path) })
 	if err != nil {
-		return fmt.Errorf("finish upload of blob %s: %w", u.key.digest, coded(err))
+		return fmt.Errorf("finish upload of blob %s: %w", u.key.digest, durable.Coded(err))
 	}
 	return nil
 }

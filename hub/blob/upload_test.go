@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"tugline.dev/tugline/hub/durable"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -178,7 +179,7 @@ type diskFile struct {
 }
 
 func (d *disk) open(path string, flag int) (file, error) {
-	f, err := openOS(path, flag)
+	f, err := durable.Open(path, flag)
 	return &diskFile{f, d}, err
 }
 

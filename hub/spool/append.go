@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"tugline.dev/tugline/hub/durable"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -39,7 +40,7 @@ func (st *stream) gap(offset int64) error {
 // data is. The context counts until the first byte is written: from then on
 // Append waits for the disk. Errors: fleet.SpoolGap (a *GapError),
 // SpoolMismatch, LogSealed, TooLarge, DiskFull, BadRequest, Unavailable.
-func (s *Store) Append(ctx context.Context, k Key, offset int64, data []byte) (durable int64, err error) {
+func (s *Store) Append(ctx context.Context, k Key, offset int64, data []byte) (size int64, err error) {
 	if err := k.check(); err != nil {
 		return 0, err
 	}
@@ -58,20 +59,20 @@ func (s *Store) Append(ctx context.Context, k Key, offset int64, data []byte) (d
 		return 0, nil
 	}
 	if err := s.room(); err != nil {
-		durable, _ := s.Size(k)
-		return durable, fmt.Errorf("append to %s: %w", k, err)
+		size, _ := s.Size(k)
+		return size, fmt.Errorf("append to %s: %w", k, err)
 	}
 	for {
 		st := s.obtain(k)
-		durable, err = s.appendTo(ctx, st, offset, data)
+		size, err = s.appendTo(ctx, st, offset, data)
 		if !errors.Is(err, errGone) {
 			break
 		}
 	}
 	if err != nil {
-		err = fmt.Errorf("append to %s: %w", k, coded(err))
+		err = fmt.Errorf("append to %s: %w", k, durable.Coded(err))
 	}
-	return durable, err
+	return size, err
 }
 
 // errGone says that the stream was deleted after it was looked up.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"tugline.dev/tugline/hub/durable"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -28,7 +29,7 @@ func (s *Store) Delete(job fleet.JobID) error {
 	trash, err := s.detach(job)
 	if err == nil && trash != "" {
 		if err = os.RemoveAll(trash); err == nil {
-			err = syncDir(s.dir)
+			err = durable.SyncDir(s.dir)
 		}
 	}
 	if err != nil {

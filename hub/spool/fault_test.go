@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"tugline.dev/tugline/hub/durable"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -29,7 +30,7 @@ func (d *disk) set(space int64, sync, truncate error) {
 }
 
 func (d *disk) open(path string, flag int) (file, error) {
-	f, err := openOS(path, flag)
+	f, err := durable.Open(path, flag)
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +242,7 @@ func TestAppendsShareASync(t *testing.T) {
 	var syncs atomic.Int64
 	s.files.drop(k.path(s.dir))
 	s.files.open = func(path string, flag int) (file, error) {
-		f, err := openOS(path, flag)
+		f, err := durable.Open(path, flag)
 		return &countedFile{f, &syncs}, err
 	}
 	st.sync.Lock() // as if a sync were running

@@ -2,32 +2,14 @@ package spool
 
 import (
 	"container/list"
-	"io"
 	"os"
 	"sync"
+
+	"tugline.dev/tugline/hub/durable"
 )
 
 // file is what the store asks of an open stream file.
-type file interface {
-	io.ReaderAt
-	io.WriterAt
-	Truncate(size int64) error
-	Sync() error // what was written survives a power cut
-	Close() error
-}
-
-// osFile is a file of the operating system.
-type osFile struct{ *os.File }
-
-func (f osFile) Sync() error { return datasync(f.File) }
-
-func openOS(path string, flag int) (file, error) {
-	f, err := os.OpenFile(path, flag, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	return osFile{f}, nil
-}
+type file = durable.File
 
 // files keeps at most limit stream files open, closing the longest idle one
 // first. A file in use is never closed, so that for a moment more than limit are
@@ -51,7 +33,7 @@ type handle struct {
 }
 
 func newFiles(limit int) *files {
-	return &files{limit: limit, open: openOS, byPath: map[string]*handle{}}
+	return &files{limit: limit, open: durable.Open, byPath: map[string]*handle{}}
 }
 
 // acquire opens path, with O_CREATE if create is set, or shares it if it is open

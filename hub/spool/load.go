@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"tugline.dev/tugline/hub/durable"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -32,7 +33,7 @@ func (s *Store) load() error {
 			s.log.Warn("spool ignores a foreign file", "path", filepath.Join(s.dir, e.Name()))
 		}
 	}
-	return syncDir(s.dir)
+	return durable.SyncDir(s.dir)
 }
 
 // loadJob finds the streams of one job.
@@ -69,7 +70,7 @@ func (s *Store) loadJob(job fleet.JobID) error {
 			s.log.Warn("spool ignores a foreign file", "path", path)
 		}
 	}
-	return syncDir(dir)
+	return durable.SyncDir(dir)
 }
 
 // loadStream reads the state of one stream. A marker that does not fit its stream

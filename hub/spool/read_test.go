@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"tugline.dev/tugline/hub/durable"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -177,7 +178,7 @@ func TestReadersSeeOnlyDurableBytes(t *testing.T) {
 	k := key(0, Output)
 	syncing, goOn := make(chan struct{}), make(chan struct{})
 	s.files.open = func(path string, flag int) (file, error) {
-		f, err := openOS(path, flag)
+		f, err := durable.Open(path, flag)
 		return &slowSync{file: f, syncing: syncing, goOn: goOn}, err
 	}
 	done := make(chan error, 1)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"tugline.dev/tugline/hub/durable"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -76,7 +77,7 @@ func (s *Store) Seal(ctx context.Context, k Key, length int64, digest fleet.Dige
 		case errors.Is(err, errGone):
 			continue
 		case err != nil:
-			return fmt.Errorf("seal %s: %w", k, coded(err))
+			return fmt.Errorf("seal %s: %w", k, durable.Coded(err))
 		}
 		return nil
 	}
@@ -165,7 +166,7 @@ func sealEmpty(st *stream) error {
 // mark writes the marker and makes the stream sealed; sync and write are held.
 func (s *Store) mark(st *stream, l *seal) error {
 	path := st.key.path(s.dir) + sealSuffix
-	if err := writeDurably(path, l.encode()); err != nil {
+	if err := durable.WriteFile(path, l.encode()); err != nil {
 		return err
 	}
 	stat, err := os.Stat(path)

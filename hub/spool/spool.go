@@ -32,6 +32,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"tugline.dev/tugline/hub/durable"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -125,14 +126,14 @@ func Open(c Config) (*Store, error) {
 		born:  make(chan struct{}),
 	}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("open spool: %w", coded(err))
+		return nil, fmt.Errorf("open spool: %w", durable.Coded(err))
 	}
-	if err := syncDir(filepath.Dir(s.dir)); err != nil {
+	if err := durable.SyncDir(filepath.Dir(s.dir)); err != nil {
 		return nil, fmt.Errorf("open spool: %w", err)
 	}
 	if err := s.load(); err != nil {
 		s.files.close()
-		return nil, fmt.Errorf("open spool %s: %w", s.dir, coded(err))
+		return nil, fmt.Errorf("open spool %s: %w", s.dir, durable.Coded(err))
 	}
 	return s, nil
 }

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"tugline.dev/tugline/hub/durable"
 )
 
 // stream is the state of one stream. Its three locks are taken in this order:
@@ -90,9 +92,9 @@ func (st *stream) mend(f file) error {
 // them; sync is held. On failure nothing is given up yet: see giveUp.
 func (s *Store) flush(st *stream, f file) error {
 	st.mu.Lock()
-	end, durable, linked := st.end, st.durable, st.linked
+	end, before, linked := st.end, st.durable, st.linked
 	st.mu.Unlock()
-	if durable == end && linked {
+	if before == end && linked {
 		return nil
 	}
 	s.syncs <- struct{}{}
@@ -103,10 +105,10 @@ func (s *Store) flush(st *stream, f file) error {
 	if !linked {
 		// After the file's own sync, so that on a journaling file system the
 		// names are on disk already and these two are nearly free.
-		if err := syncDir(filepath.Dir(st.key.path(s.dir))); err != nil {
+		if err := durable.SyncDir(filepath.Dir(st.key.path(s.dir))); err != nil {
 			return err
 		}
-		if err := syncDir(s.dir); err != nil {
+		if err := durable.SyncDir(s.dir); err != nil {
 			return err
 		}
 	}
@@ -114,7 +116,7 @@ func (s *Store) flush(st *stream, f file) error {
 	defer st.mu.Unlock()
 	st.linked = true
 	st.durable = end
-	s.bytes.Add(end - durable)
+	s.bytes.Add(end - before)
 	st.wake()
 	return nil
 }
