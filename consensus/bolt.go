@@ -158,6 +158,11 @@ func (s *boltStore) GetUint64(k []byte) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+	return number(k, v)
+}
+
+// number reads the value of the variable k.
+func number(k, v []byte) (uint64, error) {
 	if len(v) != 8 {
 		return 0, fmt.Errorf("%s is %d bytes long, not 8", k, len(v))
 	}

@@ -6,9 +6,9 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 )
 
@@ -20,7 +20,11 @@ const (
 	maxBatch = 1024
 
 	// logCacheEntries keeps the newest entries in memory for replication.
-	logCacheEntries = 256
+	logCacheEntries = 1024
+
+	// quickest and slowest bound Config.Heartbeat.
+	quickest = 50 * time.Millisecond
+	slowest  = 10 * time.Second
 )
 
 // FSM is the replicated state machine. Apply, Snapshot and Restore are never
@@ -51,28 +55,25 @@ type Batcher interface {
 }
 
 // Transport carries connections between nodes. The listener side accepts them;
-// Dial connects to the address of another voter.
+// Dial connects to the node of that id. Close ends Accept.
 type Transport interface {
 	net.Listener
-	Dial(addr string, timeout time.Duration) (net.Conn, error)
-}
-
-// Voter names a node with a vote, and the address its Transport listens on.
-type Voter struct {
-	ID   string
-	Addr string
+	Dial(id string, timeout time.Duration) (net.Conn, error)
 }
 
 // Config says how to open a node.
 type Config struct {
 	Dir       string // directory of the node, made with mode 0700 where missing
 	NodeID    string // identity of the node, the same for as long as Dir lives
-	Bootstrap bool   // create the node if Dir holds none
+	Bootstrap bool   // create the node if Dir holds none, as the first of a group
 	FSM       FSM
 
-	// Voters is the membership that Bootstrap writes, the same on every node
-	// of a new group. Default: this node alone.
-	Voters []Voter
+	// Join creates the node if Dir holds none, as one that waits until a group
+	// adds it. It casts no vote before the group has given it one.
+	Join bool
+	// Voters are the ids of the nodes that Bootstrap gives a vote, the same on
+	// every node of a new group. Default: this node alone.
+	Voters []string
 	// Transport connects the node to others. Default: none, a group of one.
 	Transport Transport
 	// Logger gets raft's messages at a level lower than raft's own, and errors
@@ -90,6 +91,20 @@ type Config struct {
 	// the entries of one append to disk, 1 to 1,024. Further ones wait until
 	// their context ends. Default 512.
 	MaxBatch int
+	// Heartbeat is how long the others may hear nothing of a leader before they
+	// elect another, 50 ms to 10 s. Default 600 ms.
+	Heartbeat time.Duration
+	// Stall says when this node's disk is too slow for a leader's.
+	Stall Stall
+	// Memory takes the place of Dir and of the disk in simulations.
+	Memory *Memory
+}
+
+// Stall says when a leader gives its leadership away because its log's disk is too
+// slow: the 99th percentile of its appends has been over P99 for all of For.
+type Stall struct {
+	P99 time.Duration // default 2 s
+	For time.Duration // default 10 s; at least 100 ms
 }
 
 // Validate says what is wrong with the config, after defaults.
@@ -105,25 +120,29 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.SnapshotEvery, 16384)
 	setDefault(&c.SnapshotKeep, 2)
 	setDefault(&c.MaxBatch, 512)
+	setDefault(&c.Heartbeat, 600*time.Millisecond)
+	setDefault(&c.Stall.P99, 2*time.Second)
+	setDefault(&c.Stall.For, 10*time.Second)
 	var errs []error
 	wrong := func(bad bool, format string, args ...any) {
 		if bad {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	wrong(c.Dir == "", "dir is empty")
+	wrong(c.Dir == "" && c.Memory == nil, "dir is empty")
+	wrong(c.Dir != "" && c.Memory != nil, "dir %s and memory: a node lives in one of them", c.Dir)
 	wrong(c.NodeID == "", "node id is empty")
 	wrong(c.FSM == nil, "state machine is missing")
 	wrong(c.SnapshotEvery < 16, "snapshot every %d entries: at least 16", c.SnapshotEvery)
 	wrong(c.SnapshotKeep < 1 || c.SnapshotKeep > 16, "keep %d snapshots: 1 to 16", c.SnapshotKeep)
 	wrong(c.MaxBatch < 1 || c.MaxBatch > maxBatch, "batch of %d entries: 1 to %d", c.MaxBatch, maxBatch)
+	wrong(c.Heartbeat < quickest || c.Heartbeat > slowest, "heartbeat of %v: %v to %v", c.Heartbeat, quickest, slowest)
+	wrong(c.Stall.P99 < 0 || c.Stall.For < 100*time.Millisecond, "stall of %v for %v: at least 0 for 100ms", c.Stall.P99, c.Stall.For)
+	wrong(c.Join && c.Bootstrap, "bootstrap and join: a node begins a group or joins one")
+	wrong(c.Join && c.Transport == nil, "join without a transport")
 	wrong(c.Transport == nil && len(c.Voters) > 1, "%d voters without a transport", len(c.Voters))
-	self := len(c.Voters) == 0
-	for _, v := range c.Voters {
-		wrong(v.ID == "" || v.Addr == "", "voter %q at %q: id or address is empty", v.ID, v.Addr)
-		self = self || v.ID == c.NodeID
-	}
-	wrong(!self, "node %q is not among the voters", c.NodeID)
+	wrong(slices.Contains(c.Voters, ""), "a voter's id is empty")
+	wrong(len(c.Voters) > 0 && !slices.Contains(c.Voters, c.NodeID), "node %q is not among the voters", c.NodeID)
 	if err := errors.Join(errs...); err != nil {
 		return c, fmt.Errorf("consensus config: %w", err)
 	}
@@ -146,9 +165,14 @@ func (n *Node) raftConfig() *raft.Config {
 	rc.NoLegacyTelemetry = true
 	rc.MaxAppendEntries = n.cfg.MaxBatch
 	rc.BatchApplyCh = true
+	rc.ShutdownOnRemove = false // a node that was removed goes on as one that only listens
 	rc.SnapshotThreshold = n.cfg.SnapshotEvery
 	rc.SnapshotInterval = 5 * time.Second
-	rc.TrailingLogs = 10240
+	rc.TrailingLogs = min(10240, n.cfg.SnapshotEvery)
+	rc.HeartbeatTimeout = n.cfg.Heartbeat
+	rc.ElectionTimeout = n.cfg.Heartbeat
+	// A shortened heartbeat timeout must not fall below the lease.
+	rc.LeaderLeaseTimeout = n.cfg.Heartbeat - pokeStep
 	if n.cfg.Transport == nil {
 		// Nobody to hear from, nobody to catch up: an idle node wakes once a
 		// second and keeps no log for followers.
@@ -158,27 +182,4 @@ func (n *Node) raftConfig() *raft.Config {
 		rc.TrailingLogs = min(1024, n.cfg.SnapshotEvery)
 	}
 	return rc
-}
-
-func newTransport(cfg Config, log hclog.Logger) raft.Transport {
-	if cfg.Transport == nil {
-		_, trans := raft.NewInmemTransport(raft.ServerAddress(cfg.NodeID))
-		return trans
-	}
-	return raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: stream{cfg.Transport}, MaxPool: 3, Timeout: 5 * time.Second, Logger: log,
-	})
-}
-
-// stream gives a Transport raft's own address type.
-type stream struct{ Transport }
-
-func (s stream) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	return s.Transport.Dial(string(addr), timeout)
-}
-
-func closeTransport(trans raft.Transport) {
-	if c, ok := trans.(raft.WithClose); ok {
-		c.Close()
-	}
 }

@@ -17,11 +17,16 @@ var (
 	ErrClosed = errors.New("closed")
 	// ErrTooBig is a definite refusal of an entry over MaxEntry bytes.
 	ErrTooBig = errors.New("entry too big")
-	// ErrEmpty says that a directory holds no node and was not to be
-	// bootstrapped.
-	ErrEmpty = errors.New("no node here: bootstrap one, or name the directory of an existing one")
+	// ErrEmpty says that a directory holds no node and that none was to be made.
+	ErrEmpty = errors.New("no node here: bootstrap one, join a group, or name the directory of an existing one")
 	// ErrLocked says that another process has the directory open.
 	ErrLocked = errors.New("in use by another process")
+	// ErrNotMember says that the group has no such node, or that it has no vote.
+	ErrNotMember = errors.New("not a member")
+	// ErrLastVoter is the refusal to remove the only node with a vote.
+	ErrLastVoter = errors.New("the last voter of the group")
+	// ErrNobody says that there is no other voter.
+	ErrNobody = errors.New("there is no other voter")
 	// ErrLostLeadership is the cause of a cancelled WhileLeader context.
 	ErrLostLeadership = errors.New("lost leadership")
 )

@@ -18,16 +18,12 @@ import (
 // group opens three nodes on one network.
 func group(t *testing.T, dir string, net *network) (nodes []*Node, ledgers []*ledger) {
 	t.Helper()
-	var voters []Voter
-	for i := range 3 {
-		name := fmt.Sprint("n", i)
-		voters = append(voters, Voter{ID: name, Addr: name})
-	}
-	for _, v := range voters {
+	voters := []string{"n0", "n1", "n2"}
+	for _, id := range voters {
 		l := &ledger{}
 		n, err := Open(Config{
-			Dir: filepath.Join(dir, v.ID), NodeID: v.ID, Bootstrap: true, FSM: l,
-			Voters: voters, Transport: net.listen(v.Addr),
+			Dir: filepath.Join(dir, id), NodeID: id, Bootstrap: true, FSM: l,
+			Voters: voters, Transport: net.listen(id),
 		})
 		if err != nil {
 			t.Fatal(err)

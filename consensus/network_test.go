@@ -116,8 +116,3 @@ type wire struct {
 	net.Conn
 	from, to string
 }
-
-type address string
-
-func (address) Network() string  { return "memory" }
-func (a address) String() string { return string(a) }

@@ -21,6 +21,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -39,6 +40,7 @@ type Node struct {
 	cfg   Config
 	log   *slog.Logger
 	raft  *raft.Raft
+	trans raft.Transport
 	fsm   *machine
 	store *logStore
 	snaps *snapshotStore
@@ -49,6 +51,9 @@ type Node struct {
 	collected  chan struct{} // closed when collect has returned
 	notify     chan bool     // raft blocks on it, so no change of leadership is missed
 	leadership leadership
+	verifier   verifier
+	stalled    atomic.Bool   // the disk is too slow for a leader's
+	watched    chan struct{} // closed when watch has returned
 
 	stopOnce sync.Once
 	stopping chan struct{} // closed first: nothing new is taken
@@ -57,11 +62,13 @@ type Node struct {
 	closeErr error         // written before stopped closes
 }
 
-// Open opens or, with cfg.Bootstrap, creates the node that lives in cfg.Dir
-// and starts it. Bootstrapping a directory that already holds a node opens it
-// as it is. It returns ErrEmpty for an empty directory without Bootstrap,
-// ErrLocked while another process has the directory open, and a *FatalError if
-// the state machine refuses the newest snapshot.
+// Open opens the node that lives in cfg.Dir and starts it. Where there is none it is
+// created, with cfg.Bootstrap as a voter of a new group and with cfg.Join as a node
+// that waits until a group adds it; both mean nothing for a directory that holds a
+// node, save that one which waits to be added is not bootstrapped. It returns
+// ErrEmpty for an empty directory without either, ErrLocked while another process
+// has the directory open, and a *FatalError if the state machine refuses the newest
+// snapshot.
 //
 // Entries newer than the snapshot are applied after Open has returned, once
 // the node knows that they are committed: wait with Barrier where that matters.
@@ -76,11 +83,6 @@ func open(cfg Config, layer func(backend) backend) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if !cfg.Bootstrap {
-		if _, err := os.Stat(filepath.Join(cfg.Dir, storeFile)); errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("open %s: %w", cfg.Dir, ErrEmpty)
-		}
-	}
 	n := &Node{
 		cfg:       cfg,
 		log:       cfg.Logger.With("node", cfg.NodeID),
@@ -89,130 +91,130 @@ func open(cfg Config, layer func(backend) backend) (_ *Node, err error) {
 		drained:   make(chan struct{}),
 		collected: make(chan struct{}),
 		notify:    make(chan bool, 8),
+		watched:   make(chan struct{}),
 		stopping:  make(chan struct{}),
 		stopped:   make(chan struct{}),
 	}
 	n.leadership.changed = make(chan struct{})
 	n.fsm = &machine{fsm: cfg.FSM, fail: n.fail}
-
-	if err := makeDir(cfg.Dir); err != nil {
-		return nil, fmt.Errorf("open %s: %w", cfg.Dir, err)
+	if err := n.openStore(layer); err != nil {
+		return nil, err
 	}
-	snaps, err := openSnapshots(cfg.Dir, cfg.SnapshotKeep, raftLogger(n.log))
-	if err != nil {
-		return nil, fmt.Errorf("open snapshots in %s: %w", cfg.Dir, err)
-	}
-	n.snaps = snaps
-	bolt, err := openBolt(filepath.Join(cfg.Dir, storeFile))
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", filepath.Join(cfg.Dir, storeFile), err)
-	}
-	n.store = &logStore{backend: layer(bolt), fail: n.fail, oldestSnapshot: snaps.oldest}
-	trans := newTransport(cfg, raftLogger(n.log))
+	n.trans = newTransport(cfg, raftLogger(n.log))
 	defer func() {
 		if err != nil {
-			closeTransport(trans)
+			closeTransport(n.trans)
 			n.store.Close()
 		}
 	}()
-	if err := syncDir(cfg.Dir); err != nil {
-		return nil, fmt.Errorf("sync %s: %w", cfg.Dir, err)
-	}
 	rc := n.raftConfig()
 	// On a goroutine of its own, which the store may end.
 	err = errAborted
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		failed := n.bootstrap(rc, trans)
+		failed := n.found(rc)
 		if failed == nil {
-			failed = n.start(rc, trans)
+			failed = n.start(rc)
 		}
 		err = failed
 	}()
 	<-ended
 	if err == errAborted {
-		err = fmt.Errorf("open %s: %w", cfg.Dir, n.Err())
+		err = n.opening(n.Err())
 	}
 	if err != nil {
 		return nil, err
 	}
 	go n.collect()
+	go n.watch()
 	go n.run()
 	return n, nil
 }
 
-// bootstrap writes the first configuration into an empty store.
-func (n *Node) bootstrap(rc *raft.Config, trans raft.Transport) error {
-	has, err := raft.HasExistingState(n.store, n.store, n.snaps)
+// opening says what could not be opened.
+func (n *Node) opening(err error) error {
+	if n.cfg.Memory != nil {
+		return fmt.Errorf("open memory: %w", err)
+	}
+	return fmt.Errorf("open %s: %w", n.cfg.Dir, err)
+}
+
+// openStore opens what is on disk, and makes the files where a node may be made.
+func (n *Node) openStore(layer func(backend) backend) error {
+	base, snaps, err := n.openFiles()
 	if err != nil {
-		return fmt.Errorf("read state in %s: %w", n.cfg.Dir, err)
+		return n.opening(err)
 	}
-	if has {
-		return nil
-	}
-	if !n.cfg.Bootstrap {
-		return fmt.Errorf("open %s: %w", n.cfg.Dir, ErrEmpty)
-	}
-	var members raft.Configuration
-	for _, v := range n.cfg.Voters {
-		members.Servers = append(members.Servers, raft.Server{ID: raft.ServerID(v.ID), Address: raft.ServerAddress(v.Addr)})
-	}
-	if len(members.Servers) == 0 {
-		members.Servers = []raft.Server{{ID: rc.LocalID, Address: trans.LocalAddr()}}
-	}
-	if err := raft.BootstrapCluster(rc, n.store, n.store, n.snaps, trans, members); err != nil {
-		return fmt.Errorf("bootstrap %s: %w", n.cfg.Dir, err)
-	}
-	n.log.Info("bootstrapped", "voters", len(members.Servers))
+	n.snaps = snaps
+	n.store = &logStore{backend: layer(base), fail: n.fail, oldestSnapshot: snaps.oldest}
 	return nil
+}
+
+func (n *Node) openFiles() (backend, *snapshotStore, error) {
+	cfg := n.cfg
+	if cfg.Memory != nil {
+		return cfg.Memory.open(cfg.SnapshotKeep)
+	}
+	if !cfg.Bootstrap && !cfg.Join {
+		if _, err := os.Stat(filepath.Join(cfg.Dir, storeFile)); errors.Is(err, os.ErrNotExist) {
+			return nil, nil, ErrEmpty
+		}
+	}
+	if err := makeDir(cfg.Dir); err != nil {
+		return nil, nil, err
+	}
+	snaps, err := openSnapshots(cfg.Dir, cfg.SnapshotKeep, raftLogger(n.log))
+	if err != nil {
+		return nil, nil, fmt.Errorf("snapshots: %w", err)
+	}
+	bolt, err := openBolt(filepath.Join(cfg.Dir, storeFile))
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", storeFile, err)
+	}
+	if err := syncDir(cfg.Dir); err != nil {
+		return nil, nil, errors.Join(err, bolt.Close())
+	}
+	return bolt, snaps, nil
 }
 
 // start builds the raft instance and, where this node is the only voter, has
 // it elect itself at once.
-func (n *Node) start(rc *raft.Config, trans raft.Transport) (err error) {
+func (n *Node) start(rc *raft.Config) (err error) {
 	// raft panics where the log does not reach back to the snapshot it read.
 	// Here that is just a directory which can't be opened.
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("open %s: the log and the readable snapshots don't fit together, restore from a backup: %v", n.cfg.Dir, p)
+			err = n.opening(fmt.Errorf("the log and the readable snapshots don't fit together, restore from a backup: %v", p))
 		}
 	}()
 	logs := raft.LogStore(n.store)
 	if n.cfg.Transport != nil {
 		// Followers and replication read back what was just written.
 		if logs, err = raft.NewLogCache(logCacheEntries, n.store); err != nil {
-			return fmt.Errorf("open %s: %w", n.cfg.Dir, err)
+			return n.opening(err)
 		}
 	}
-	r, err := raft.NewRaft(rc, n.fsm, logs, n.store, n.snaps, trans)
+	r, err := raft.NewRaft(rc, n.fsm, logs, n.store, n.snaps, n.trans)
 	if fatal := n.fsm.fatal.Load(); fatal != nil {
 		// raft falls back to an older snapshot when the state machine refuses
 		// one; that would silently undo committed entries.
 		if r != nil {
 			r.Shutdown().Error()
 		}
-		return fmt.Errorf("open %s: %w", n.cfg.Dir, fatal)
+		return n.opening(fatal)
 	}
 	if err != nil {
-		return fmt.Errorf("open %s: %w", n.cfg.Dir, err)
+		return n.opening(err)
 	}
 	n.raft = r
-	members := r.GetConfiguration().Configuration().Servers
-	alone := len(members) == 1 && members[0].ID == rc.LocalID
-	if n.cfg.Transport == nil && !alone {
+	all := r.GetConfiguration().Configuration().Servers
+	if n.cfg.Transport == nil && (len(all) != 1 || all[0].ID != rc.LocalID) {
 		r.Shutdown().Error()
-		return fmt.Errorf("open %s as node %q: the directory belongs to %s; start it under that id, or give it a transport", n.cfg.Dir, n.cfg.NodeID, memberNames(members))
+		return n.opening(fmt.Errorf("as node %q: the directory belongs to %s; start it under that id, or give it a transport", n.cfg.NodeID, memberNames(all)))
 	}
-	if alone {
-		// A shortened heartbeat timeout makes raft look at once whether it
-		// hears a leader. Nobody else can be one.
-		now := r.ReloadableConfig()
-		now.HeartbeatTimeout -= time.Millisecond
-		if err := r.ReloadConfig(now); err != nil {
-			r.Shutdown().Error()
-			return fmt.Errorf("open %s: %w", n.cfg.Dir, err)
-		}
+	if v, alone := votes(all, rc.LocalID); v && alone {
+		n.poke() // nobody else can be leader
 	}
 	return nil
 }
@@ -230,7 +232,9 @@ func (n *Node) run() {
 		break
 	}
 	drained := n.drain()
+	<-n.watched
 	err := n.raft.Shutdown().Error()
+	closeTransport(n.trans)
 	n.leadership.set(false)
 	close(n.drained)
 	if drained {
@@ -293,6 +297,7 @@ func (n *Node) Err() error {
 func (n *Node) Close() error {
 	n.stopOnce.Do(func() { close(n.stopping) })
 	<-n.stopped
+	n.verifier.close()
 	return n.closeErr
 }
 

@@ -225,8 +225,14 @@ func TestOpenRefusals(t *testing.T) {
 		}
 	})
 	t.Run("config", func(t *testing.T) {
-		err := Config{SnapshotEvery: 1, SnapshotKeep: 99, MaxBatch: 4096, Voters: []Voter{{ID: "a"}, {ID: "b", Addr: "b"}}}.Validate()
-		for _, want := range []string{"dir is empty", "node id is empty", "state machine", "snapshot every 1", "keep 99", "batch of 4096", "2 voters without", `voter "a"`, "not among the voters"} {
+		err := Config{SnapshotEvery: 1, SnapshotKeep: 99, MaxBatch: 4096, Voters: []string{"a", ""}, Join: true, Bootstrap: true, Heartbeat: time.Millisecond}.Validate()
+		for _, want := range []string{"dir is empty", "node id is empty", "state machine", "snapshot every 1", "keep 99", "batch of 4096", "2 voters without", "a voter's id is empty", "bootstrap and join", "join without", "heartbeat of 1ms"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v\nlacks %q", err, want)
+			}
+		}
+		err = Config{Dir: "d", Memory: NewMemory(t), NodeID: "n", FSM: &ledger{}, Voters: []string{"m"}}.Validate()
+		for _, want := range []string{"d and memory", "not among the voters"} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v\nlacks %q", err, want)
 			}

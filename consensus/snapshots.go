@@ -18,10 +18,11 @@ const (
 )
 
 // snapshotStore is raft's file snapshot store with owner-only modes, names made
-// durable before the snapshot counts, and no leftovers of a crash.
+// durable before the snapshot counts, and no leftovers of a crash; or that of a
+// Memory.
 type snapshotStore struct {
-	*raft.FileSnapshotStore
-	dir    string
+	raft.SnapshotStore
+	dir    string        // "" in memory
 	newest atomic.Uint64 // index of the newest snapshot on disk, 0 without one
 }
 
@@ -77,7 +78,7 @@ func openSnapshots(base string, keep int, log hclog.Logger) (*snapshotStore, err
 	if err := files.ReapSnapshots(); err != nil {
 		return nil, err
 	}
-	s := &snapshotStore{FileSnapshotStore: files, dir: dir}
+	s := &snapshotStore{SnapshotStore: files, dir: dir}
 	kept, err := s.List()
 	if err != nil {
 		return nil, err
@@ -110,12 +111,14 @@ func dropHalfRemoved(dir string) error {
 // Create implements raft.SnapshotStore. Both files exist when it returns, and
 // are still without state.
 func (s *snapshotStore) Create(version raft.SnapshotVersion, index, term uint64, members raft.Configuration, membersIndex uint64, trans raft.Transport) (raft.SnapshotSink, error) {
-	sink, err := s.FileSnapshotStore.Create(version, index, term, members, membersIndex, trans)
+	sink, err := s.SnapshotStore.Create(version, index, term, members, membersIndex, trans)
 	if err != nil {
 		return nil, err
 	}
-	if err := seal(filepath.Join(s.dir, sink.ID()+unfinishedExt)); err != nil {
-		return nil, errors.Join(err, sink.Cancel())
+	if s.dir != "" {
+		if err := seal(filepath.Join(s.dir, sink.ID()+unfinishedExt)); err != nil {
+			return nil, errors.Join(err, sink.Cancel())
+		}
 	}
 	return &snapshotSink{sink, s, index}, nil
 }

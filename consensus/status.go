@@ -22,6 +22,7 @@ type Status struct {
 	AppliedIndex  uint64 `json:"applied_index"`  // newest entry the state machine has taken; raft's own entries don't count
 	SnapshotIndex uint64 `json:"snapshot_index"` // newest entry in a snapshot on this disk
 	LogBytes      int64  `json:"log_bytes"`      // size of the log store on disk, bytes
+	Stalled       bool   `json:"stalled"`        // the disk under the log is too slow for a leader's
 }
 
 // Status is cheap, and may be called at any time, also after Close.
@@ -36,9 +37,13 @@ func (n *Node) Status() Status {
 		CommitIndex:   n.raft.CommitIndex(),
 		AppliedIndex:  n.fsm.applied.Load(),
 		SnapshotIndex: n.snaps.newest.Load(),
+		Stalled:       n.stalled.Load(),
 	}
 	if n.raft.State() == raft.Shutdown {
 		s.State = "stopped"
+	}
+	if n.cfg.Memory != nil {
+		return s
 	}
 	if st, err := os.Stat(filepath.Join(n.cfg.Dir, storeFile)); err == nil {
 		s.LogBytes = st.Size()

@@ -1,0 +1,76 @@
+package consensus
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/raft"
+)
+
+// Variables of this package, beside raft's own.
+var (
+	keyNode = []byte("tugline.node") // id of the node that lives here
+	keyJoin = []byte("tugline.join") // it was made to wait for a group
+)
+
+// found makes an empty store that of a new node, and leaves any other as it is.
+func (n *Node) found(rc *raft.Config) error {
+	err := n.foundIn(rc)
+	if err != nil {
+		return n.opening(err)
+	}
+	return nil
+}
+
+func (n *Node) foundIn(rc *raft.Config) error {
+	owner, err := n.variable(keyNode)
+	if err != nil {
+		return err
+	}
+	if owner != "" && owner != n.cfg.NodeID {
+		return fmt.Errorf("as node %q: the directory belongs to [%q]; start it under that id", n.cfg.NodeID, owner)
+	}
+	has, err := raft.HasExistingState(n.store, n.store, n.snaps)
+	if err != nil || has {
+		return err
+	}
+	waits, err := n.variable(keyJoin)
+	switch {
+	case err != nil:
+		return err
+	case waits != "" && n.cfg.Bootstrap:
+		return errors.New("the node in it waits to be added to a group: bootstrap in an empty directory")
+	case waits != "":
+		return nil
+	case n.cfg.Join:
+		n.log.Info("waiting to be added to a group")
+		return errors.Join(n.store.Set(keyNode, []byte(n.cfg.NodeID)), n.store.Set(keyJoin, []byte("1")))
+	case !n.cfg.Bootstrap:
+		return ErrEmpty
+	}
+	voters := n.cfg.Voters
+	if len(voters) == 0 {
+		voters = []string{n.cfg.NodeID}
+	}
+	var first raft.Configuration
+	for _, id := range voters {
+		first.Servers = append(first.Servers, raft.Server{ID: raft.ServerID(id), Address: raft.ServerAddress(id)})
+	}
+	if err := n.store.Set(keyNode, []byte(n.cfg.NodeID)); err != nil {
+		return err
+	}
+	if err := raft.BootstrapCluster(rc, n.store, n.store, n.snaps, n.trans, first); err != nil {
+		return fmt.Errorf("bootstrap: %w", err)
+	}
+	n.log.Info("bootstrapped", "voters", len(voters))
+	return nil
+}
+
+// variable reads one of this package's variables, "" where it was never set.
+func (n *Node) variable(key []byte) (string, error) {
+	v, err := n.store.Get(key)
+	if err != nil && err.Error() != errNotFound.Error() {
+		return "", fmt.Errorf("read %s: %w", key, err)
+	}
+	return string(v), nil
+}

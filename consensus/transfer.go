@@ -1,0 +1,131 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+const (
+	// transferWait bounds the wait for a new leader after a hand-over.
+	transferWait = 5 * time.Second
+
+	// leaderLook is how often the wait for a leader looks.
+	leaderLook = 10 * time.Millisecond
+)
+
+// Leader is the id of the node that leads as far as this one knows, or "".
+func (n *Node) Leader() string {
+	_, id := n.raft.LeaderWithID()
+	return string(id)
+}
+
+// Transfer gives leadership to the voter to, or with "" to any that can take it,
+// and returns when another node leads. While it runs, proposals are refused with
+// ErrNotLeader. ErrNotLeader says that this node does not lead, ErrNobody that there
+// is no voter that could take over; other errors say that the present leader may
+// have stayed.
+func (n *Node) Transfer(ctx context.Context, to string) error {
+	if err := n.leads("transfer leadership", nil); err != nil {
+		return err
+	}
+	if to == n.cfg.NodeID {
+		return nil
+	}
+	candidates, err := n.successors(to)
+	if err != nil {
+		return fmt.Errorf("transfer leadership: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, transferWait)
+	defer cancel()
+	for _, id := range candidates {
+		if err = n.transfer(ctx, id); err == nil || ctx.Err() != nil || errors.Is(err, ErrNotLeader) {
+			break
+		}
+		n.log.Info("leadership was not taken over", "to", id, "err", err)
+	}
+	if err != nil {
+		return fmt.Errorf("transfer leadership: %w", err)
+	}
+	return nil
+}
+
+// successors are the voters that may be asked to lead, the likeliest first.
+func (n *Node) successors(to string) (ids []string, err error) {
+	all, err := n.Members()
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range all {
+		if m.Voter && m.ID != n.cfg.NodeID && (to == "" || m.ID == to) {
+			ids = append(ids, m.ID)
+		}
+	}
+	switch {
+	case len(ids) == 0 && to != "":
+		return nil, fmt.Errorf("to %s: %w", to, ErrNotMember)
+	case len(ids) == 0:
+		return nil, ErrNobody
+	}
+	return ids, nil
+}
+
+// transfer has raft hand leadership to one node and waits until it leads.
+func (n *Node) transfer(ctx context.Context, id string) error {
+	if err := n.enter(ctx); err != nil {
+		return err
+	}
+	f := n.raft.LeadershipTransferToServer(raft.ServerID(id), raft.ServerAddress(id))
+	if err := n.await(ctx, f); err != nil {
+		return err
+	}
+	switch err := f.Error(); {
+	case errors.Is(err, raft.ErrNotLeader):
+		return ErrNotLeader
+	case err != nil:
+		return err
+	}
+	return n.waitLeader(ctx, func(leader string) bool { return leader != "" && leader != n.cfg.NodeID })
+}
+
+// waitLeader waits until the known leader is right.
+func (n *Node) waitLeader(ctx context.Context, right func(string) bool) error {
+	tick := time.NewTicker(leaderLook)
+	defer tick.Stop()
+	for !right(n.Leader()) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-n.stopping:
+			return n.refused()
+		}
+	}
+	return nil
+}
+
+// handOver tells a voter to stand for election at once, whatever raft's own loop
+// does. It reports whether one took the message.
+func (n *Node) handOver(ctx context.Context) bool {
+	ids, err := n.successors("")
+	if err != nil {
+		return false
+	}
+	for _, id := range ids {
+		req := &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{
+			ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(n.cfg.NodeID), Addr: []byte(n.cfg.NodeID),
+		}}
+		err := n.trans.TimeoutNow(raft.ServerID(id), raft.ServerAddress(id), req, new(raft.TimeoutNowResponse))
+		if err == nil {
+			return true
+		}
+		n.log.Info("node does not take leadership", "to", id, "err", err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return false
+}
