@@ -1,0 +1,220 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.zx2c4.com/wireguard/device"
+)
+
+// How a peer's path is watched.
+const (
+	quiet      = 2 * time.Second        // no word for this long: ask
+	silent     = 3 * time.Second        // no word for this long: the path may be wrong
+	sessionMax = 180 * time.Second      // WireGuard's keys are void after this
+	retryFirst = 500 * time.Millisecond // between attempts to find a silent peer,
+	retryMax   = 5 * time.Second        // doubling up to this
+	resolveMax = 2 * time.Second        // for one name
+	resolveAge = 30 * time.Second       // a name that answered is not asked again before
+	candidates = 8                      // addresses tried at once
+)
+
+// watch starts the goroutine that keeps the path to a node. The caller holds mu.
+func (m *Mesh) watch(p *member) {
+	ctx, stop := context.WithCancel(m.ctx)
+	p.stop = stop
+	m.wg.Go(func() {
+		w := &watcher{mesh: m, p: p}
+		for {
+			wait := w.step(ctx)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+			case <-p.kick:
+				// Whoever is in a hurry may be so twice a second, not more.
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(time.Until(w.last.Add(retryFirst))):
+				}
+				w.retry = 0
+			}
+		}
+	})
+}
+
+// watcher keeps the path to one node. While the node is heard it touches nothing:
+// WireGuard learns where packets come from, and what it learnt is better than any
+// configuration. A silent node is asked at every address known, the learnt one first.
+type watcher struct {
+	mesh  *Mesh
+	p     *member
+	last  time.Time
+	retry time.Duration
+
+	names    []string // what was resolved,
+	resolved []string // to what,
+	at       time.Time
+}
+
+// step looks once and says when to look again.
+func (w *watcher) step(ctx context.Context) time.Duration {
+	w.last = time.Now()
+	silence := w.mesh.silence(w.p)
+	if silence < quiet {
+		w.retry = 0
+		return jitter(quiet / 2)
+	}
+	if silence >= silent {
+		w.search(ctx)
+	}
+	w.mesh.mu.Lock()
+	links := slices.Clone(w.p.links)
+	w.mesh.mu.Unlock()
+	for _, l := range links {
+		w.mesh.tun.probe(l, probeAsk, uint64(w.mesh.tun.now()))
+	}
+	if silence < silent {
+		return jitter(quiet / 4)
+	}
+	w.retry = min(max(2*w.retry, retryFirst), retryMax)
+	return jitter(w.retry)
+}
+
+// silence is how long nothing was heard of a node: for ever at first.
+func (m *Mesh) silence(p *member) time.Duration {
+	heard := p.heard.Load()
+	if heard == 0 {
+		return silent
+	}
+	return time.Duration(m.tun.now() - heard)
+}
+
+func jitter(d time.Duration) time.Duration {
+	return d + time.Duration((rand.Float64()-0.5)*0.4*float64(d))
+}
+
+// search points WireGuard at every address that the node may have and makes it greet.
+func (w *watcher) search(ctx context.Context) {
+	m, p := w.mesh, w.p
+	m.mu.Lock()
+	names := slices.Clone(p.endpoints)
+	m.mu.Unlock()
+	addrs := w.resolve(ctx, names)
+	state, err := m.describe()
+	if err != nil || ctx.Err() != nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p.gone || m.silence(p) < silent {
+		return
+	}
+	var known []string // where any of its keys was last seen
+	for _, l := range p.links {
+		for _, e := range state.peers[l.key].endpoints {
+			if !slices.Contains(known, e) {
+				known = append(known, e)
+			}
+		}
+	}
+	for _, a := range addrs {
+		if !slices.Contains(known, a) {
+			known = append(known, a)
+		}
+	}
+	if len(known) == 0 {
+		return // it has to call us
+	}
+	if len(known) > candidates { // what was only once seen goes first
+		known = append(known[:1:1], addrs[:min(len(addrs), candidates-1)]...)
+	}
+	var config strings.Builder
+	for _, l := range p.links {
+		at := state.peers[l.key].handshake
+		if at.IsZero() || time.Since(at) > sessionMax {
+			// Without a session there is nothing to lose by starting over, and
+			// WireGuard would wait five seconds before it greets again.
+			fmt.Fprintf(&config, "public_key=%s\nremove=true\n", l.key.hex())
+			config.WriteString(strings.Replace(l.config(true), "persistent", "endpoint="+strings.Join(known, ",")+"\npersistent", 1))
+		} else {
+			fmt.Fprintf(&config, "public_key=%s\nupdate_only=true\nendpoint=%s\n", l.key.hex(), strings.Join(known, ","))
+		}
+	}
+	if err := m.dev.IpcSet(config.String()); err != nil {
+		m.log.Debug("point the tunnel at a peer", "node", p.id, "err", err)
+		return
+	}
+	for _, l := range p.links {
+		if peer := m.dev.LookupPeer(device.NoisePublicKey(l.key)); peer != nil {
+			peer.SendHandshakeInitiation(false)
+		}
+	}
+}
+
+// resolve turns endpoints into addresses. A name that fails is left out this time;
+// the addresses it had are kept while it can't be asked.
+func (w *watcher) resolve(ctx context.Context, names []string) []string {
+	if slices.Equal(names, w.names) && time.Since(w.at) < resolveAge {
+		return w.resolved
+	}
+	var all []string
+	var failed error
+	for _, name := range names {
+		got, err := resolve(ctx, name)
+		if err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		for _, a := range got {
+			if !slices.Contains(all, a) {
+				all = append(all, a)
+			}
+		}
+	}
+	if failed != nil {
+		w.mesh.log.Debug("resolve an endpoint", "node", w.p.id, "err", failed)
+		if slices.Equal(names, w.names) && len(all) < len(w.resolved) {
+			return w.resolved
+		}
+		w.at = time.Time{}
+	} else {
+		w.at = time.Now()
+	}
+	w.names, w.resolved = names, all
+	return all
+}
+
+// resolve gives the addresses of one host:port.
+func resolve(ctx context.Context, name string) ([]string, error) {
+	if a, err := netip.ParseAddrPort(name); err == nil {
+		return []string{netip.AddrPortFrom(a.Addr().Unmap(), a.Port()).String()}, nil
+	}
+	host, port, err := net.SplitHostPort(name)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveMax)
+	defer cancel()
+	n, err := net.DefaultResolver.LookupPort(ctx, "udp", port)
+	if err != nil {
+		return nil, err
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, ip := range ips {
+		out = append(out, netip.AddrPortFrom(ip.Unmap(), uint16(n)).String())
+	}
+	return out, nil
+}
