@@ -28,7 +28,7 @@ func (s *Store) Put(ctx context.Context, d fleet.Digest, size int64, r io.Reader
 		err = s.room()
 	}
 	if err == nil && !done {
-		err = s.put(ctx, d, size, r)
+		err = s.write(ctx, d, size, r, s.publish)
 	}
 	if err != nil {
 		return fmt.Errorf("store blob %s: %w", d, durable.Coded(err))
@@ -36,7 +36,8 @@ func (s *Store) Put(ctx context.Context, d fleet.Digest, size int64, r io.Reader
 	return nil
 }
 
-func (s *Store) put(ctx context.Context, d fleet.Digest, size int64, r io.Reader) (err error) {
+// write puts a blob into a file of its own and, once that is durable, has it published.
+func (s *Store) write(ctx context.Context, d fleet.Digest, size int64, r io.Reader, publish func(fleet.Digest, int64, string) error) (err error) {
 	path := filepath.Join(s.partial, wholePrefix+rand.Text())
 	f, err := s.openFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL)
 	if err != nil {
@@ -50,7 +51,7 @@ func (s *Store) put(ctx context.Context, d fleet.Digest, size int64, r io.Reader
 	if err := errors.Join(fill(ctx, f, d, size, r), f.Close()); err != nil {
 		return err
 	}
-	return s.publish(d, size, path)
+	return publish(d, size, path)
 }
 
 // fill writes exactly size bytes from r, checks their digest and makes them

@@ -41,109 +41,151 @@ func (st *stream) gap(offset int64) error {
 // Append waits for the disk. Errors: fleet.SpoolGap (a *GapError),
 // SpoolMismatch, LogSealed, TooLarge, DiskFull, BadRequest, Unavailable.
 func (s *Store) Append(ctx context.Context, k Key, offset int64, data []byte) (size int64, err error) {
+	for {
+		p, err := s.Write(ctx, k, offset, data)
+		if err == nil {
+			size, err = p.Commit()
+		} else {
+			size, _ = s.Size(k)
+		}
+		if !errors.Is(err, errGone) {
+			return size, err
+		}
+	}
+}
+
+// Pending is data that is in a stream's file and not known to be durable. Whoever
+// has one calls Commit, and calls it once.
+type Pending struct {
+	End    int64 // of the stream with this data
+	Start  int64 // where the stream ended before
+	Losses int   // how often the stream had given up bytes by then; see ReadWritten
+
+	store  *Store
+	stream *stream
+	handle *handle
+	last   int64
+}
+
+// Write is the first half of Append: it puts data into the file. Errors are those
+// of Append.
+func (s *Store) Write(ctx context.Context, k Key, offset int64, data []byte) (*Pending, error) {
 	if err := k.check(); err != nil {
-		return 0, err
+		return nil, err
 	}
 	if offset < 0 {
-		return 0, fmt.Errorf("append to %s at %d: %w", k, offset, fleet.BadRequest)
+		return nil, fmt.Errorf("append to %s at %d: %w", k, offset, fleet.BadRequest)
 	}
 	if err := s.enter(); err != nil {
-		return 0, err
+		return nil, err
 	}
-	defer s.leave()
+	p, err := s.begin(ctx, k, offset, data)
+	if err != nil {
+		s.leave()
+		return nil, fmt.Errorf("append to %s: %w", k, durable.Coded(err))
+	}
+	return p, nil
+}
+
+func (s *Store) begin(ctx context.Context, k Key, offset int64, data []byte) (*Pending, error) {
 	if st, _ := s.find(k); st == nil && (offset > 0 || len(data) == 0) {
 		// Not worth making a stream for.
 		if offset > 0 {
-			return 0, &GapError{Key: k, Offset: offset}
+			return nil, &GapError{Key: k, Offset: offset}
 		}
-		return 0, nil
+		return &Pending{store: s}, nil
 	}
 	if err := s.room(); err != nil {
-		size, _ := s.Size(k)
-		return size, fmt.Errorf("append to %s: %w", k, err)
+		return nil, err
 	}
 	for {
-		st := s.obtain(k)
-		size, err = s.appendTo(ctx, st, offset, data)
+		p := &Pending{store: s, stream: s.obtain(k), last: offset + int64(len(data))}
+		err := s.write(ctx, p, offset, data)
+		if err == nil {
+			return p, nil
+		}
+		if p.handle != nil {
+			s.files.release(p.handle)
+		}
 		if !errors.Is(err, errGone) {
-			break
+			return nil, err
 		}
 	}
-	if err != nil {
-		err = fmt.Errorf("append to %s: %w", k, durable.Coded(err))
+}
+
+// Commit is the second half of Append: it returns when the data are durable.
+func (p *Pending) Commit() (size int64, err error) {
+	defer p.store.leave()
+	if p.stream == nil {
+		return 0, nil
 	}
-	return size, err
+	// Kept open until the sync, which would else not hear of a write-back that
+	// failed in between.
+	defer p.store.files.release(p.handle)
+	err = p.store.commit(p.stream, p.handle, p.last, p.Losses)
+	p.stream.mu.Lock()
+	defer p.stream.mu.Unlock()
+	if err != nil {
+		err = fmt.Errorf("append to %s: %w", p.stream.key, durable.Coded(err))
+	}
+	return p.stream.durable, err
 }
 
 // errGone says that the stream was deleted after it was looked up.
 var errGone = errors.New("stream is deleted")
 
-func (s *Store) appendTo(ctx context.Context, st *stream, offset int64, data []byte) (int64, error) {
-	h, losses, err := s.write(ctx, st, offset, data)
-	if h != nil {
-		// Kept open until the sync, which would else not hear of a write-back
-		// that failed in between.
-		defer s.files.release(h)
-	}
-	if err == nil {
-		err = s.commit(st, h, offset+int64(len(data)), losses)
-	}
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	return st.durable, err
-}
-
-// write puts the part of data that is new into the file. It returns the open
-// file and how often the stream had lost bytes by then.
-func (s *Store) write(ctx context.Context, st *stream, offset int64, data []byte) (*handle, int, error) {
+// write puts the part of data that is new into the file, and fills in the rest of p.
+func (s *Store) write(ctx context.Context, p *Pending, offset int64, data []byte) error {
+	st, last := p.stream, p.last
 	st.write.Lock()
 	defer st.write.Unlock()
 	if err := ctx.Err(); err != nil {
-		return nil, 0, err
+		return err
 	}
-	last := offset + int64(len(data))
 	switch {
 	case st.gone:
-		return nil, 0, errGone
+		return errGone
 	case offset > st.end:
-		return nil, 0, st.gap(offset)
+		return st.gap(offset)
 	case st.seal != nil && last > st.end:
-		return nil, 0, fmt.Errorf("%d bytes after the end at %d: %w", last-st.end, st.end, fleet.LogSealed)
+		return fmt.Errorf("%d bytes after the end at %d: %w", last-st.end, st.end, fleet.LogSealed)
 	case last > s.max:
-		return nil, 0, fmt.Errorf("%d bytes at %d, where %d is the most: %w", len(data), offset, s.max, fleet.TooLarge)
+		return fmt.Errorf("%d bytes at %d, where %d is the most: %w", len(data), offset, s.max, fleet.TooLarge)
 	}
 	h, err := s.openFor(st)
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
+	p.handle = h
 	if err := st.mend(h); err != nil {
-		return h, 0, err
+		return err
 	}
 	again := min(st.end-offset, int64(len(data)))
 	equal, err := sameBytes(h, data[:again], offset)
 	switch {
 	case err != nil:
-		return h, 0, err
+		return err
 	case !equal && st.seal != nil:
-		return h, 0, fmt.Errorf("%d other bytes at %d: %w", again, offset, fleet.LogSealed)
+		return fmt.Errorf("%d other bytes at %d: %w", again, offset, fleet.LogSealed)
 	case !equal:
-		return h, 0, fmt.Errorf("%d bytes at %d differ from what is stored: %w", again, offset, fleet.SpoolMismatch)
+		return fmt.Errorf("%d bytes at %d differ from what is stored: %w", again, offset, fleet.SpoolMismatch)
 	}
 	if fresh := data[again:]; len(fresh) > 0 {
 		_, err = h.WriteAt(fresh, st.end)
 	}
 	st.mu.Lock()
+	p.Start = st.end
 	if err == nil {
 		st.end = max(st.end, last)
 	} else {
 		st.torn = true
 	}
-	losses := st.losses
+	p.End, p.Losses = st.end, st.losses
 	st.mu.Unlock()
 	if err != nil {
 		st.mend(h) // the next append tries again before it writes
 	}
-	return h, losses, err
+	return err
 }
 
 // commit returns when all bytes before last are durable. Whoever comes while a

@@ -61,7 +61,7 @@ func (s *Store) loadJob(job fleet.JobID) error {
 			s.jobs[job] = append(s.jobs[job], st)
 			s.streams.Add(1)
 			s.bytes.Add(st.durable)
-		case strings.HasSuffix(e.Name(), tmpSuffix):
+		case strings.HasSuffix(e.Name(), tmpSuffix), strings.HasSuffix(e.Name(), copySuffix):
 			if err := os.Remove(path); err != nil {
 				return err
 			}
