@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "rewrite golden files and the vectors in
 // messages lists every message that crosses the wire.
 var messages = []any{
 	Challenge{}, Hello{}, Welcome{}, Goodbye{}, Heartbeat{}, HeartbeatReply{}, Report{}, ReportAck{},
-	Output{}, OutputAck{}, Permit{}, PermitReply{}, Restarting{}, Live{}, Order{}, Assignment{}, Stop{},
+	Output{}, OutputAck{}, Permit{}, PermitReply{}, Restarting{}, Live{}, Order{}, Assignment{}, Stop{}, Renew{},
 	Enrol{}, Enrolled{}, Problem{}, Ticket{},
 }
 
@@ -124,7 +124,7 @@ func TestDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := append([]any{Finished{}, fleet.Spec{}, fleet.Repo{}, fleet.RunnerFacts{}, fleet.HarnessInfo{}, fleet.Evidence{}, fleet.Usage{}, AttemptView{}, Desired{}, Signed{}, Resume{}, ReportItem{}, Accepted{}, Declined{}, Fact{}, Lost{}, Sealed{}, Evidence{}, Pushed{}, ItemAck{}, SigningKey{}, KeysHeld{}, KeyNews{}, NewKey{}, CAKey{}}, messages...)
+	all := append([]any{Finished{}, fleet.Spec{}, fleet.Repo{}, fleet.RunnerFacts{}, fleet.HarnessInfo{}, fleet.Evidence{}, fleet.Usage{}, AttemptView{}, Desired{}, Signed{}, Resume{}, ReportItem{}, Accepted{}, Declined{}, Fact{}, Lost{}, Sealed{}, Evidence{}, Pushed{}, Renewed{}, Origin{}, ItemAck{}, SigningKey{}, KeysHeld{}, KeyNews{}, NewKey{}, CAKey{}}, messages...)
 	for _, m := range all {
 		typ := reflect.TypeOf(m)
 		_, section, found := strings.Cut(string(doc), "\n#### "+typ.Name()+"\n")
@@ -146,7 +146,7 @@ func TestDocumented(t *testing.T) {
 		fleet.BadSignature, fleet.BadSequence, fleet.ClusterMismatch, fleet.ClonedIdentity, fleet.Superseded, fleet.ProtocolVersion,
 		fleet.SigningKeyUnknown, fleet.SessionEnded, fleet.Restarting, fleet.StaleFence, fleet.CancelRequested, fleet.UnknownCritical, fleet.OrderExpired,
 		fleet.SpoolGap, fleet.SpoolMismatch, fleet.LogSealed, fleet.DiskFull, fleet.BlobDigest, fleet.BlobMissing, fleet.TooLarge, fleet.Unavailable, fleet.OutcomeUnknown,
-		fleet.Internal, fleet.NotFound, fleet.Conflict, fleet.NotCurrent, fleet.Forbidden,
+		fleet.Internal, fleet.NotFound, fleet.Conflict, fleet.NotCurrent, fleet.Forbidden, fleet.StaleEpoch, fleet.OrphansFull,
 	} {
 		if !strings.Contains(string(doc), "`"+string(c)+"`") {
 			t.Errorf("PROTOCOL.md does not explain the code %s", c)

@@ -131,7 +131,8 @@ const (
 )
 
 // Desired is one line of the desired set. Order is present for run until the
-// runner shows the attempt, and always for stop.
+// runner shows the attempt, for run while the attempt is to be renewed, and always
+// for stop.
 type Desired struct {
 	Job      fleet.JobID `json:"job"`
 	Fence    fleet.Fence `json:"fence"`
@@ -139,7 +140,7 @@ type Desired struct {
 	Reason   string      `json:"reason,omitempty"`   // of a stop
 	Accepted bool        `json:"accepted,omitempty"` // the hub has committed the accept
 	Order    *Signed     `json:"order,omitempty"`
-	Body     []byte      `json:"body,omitempty"` // exact bytes that the order's digest covers: JSON of an Assignment or a Stop
+	Body     []byte      `json:"body,omitempty"` // exact bytes that the order's digest covers: JSON of an Assignment, a Stop or a Renew
 }
 
 // Signed is an order as the exact bytes that were signed.
@@ -157,7 +158,7 @@ type Order struct {
 	Job      fleet.JobID    `json:"job,omitempty"`
 	Fence    fleet.Fence    `json:"fence"`
 	ID       string         `json:"id"`
-	Kind     string         `json:"kind"` // assign, stop
+	Kind     string         `json:"kind"` // assign, stop, renew
 	Body     fleet.Digest   `json:"body"` // digest of the body's bytes
 	NotAfter time.Time      `json:"not_after"`
 	Critical []string       `json:"critical,omitempty"` // body fields a runner must know or refuse
@@ -167,11 +168,18 @@ type Order struct {
 const (
 	OrderAssign = "assign"
 	OrderStop   = "stop"
+	OrderRenew  = "renew"
 )
 
 // Stop is the body of a stop order.
 type Stop struct {
 	Reason string `json:"reason"`
+}
+
+// Renew is the body of a renew order: an attempt that was authorised in an earlier
+// epoch of the cluster goes on in this one. Its fence stays its name.
+type Renew struct {
+	Epoch uint64 `json:"epoch"`
 }
 
 // Assignment is the body of an assign order: all that a runner needs to know.
@@ -205,8 +213,8 @@ type Report struct {
 	Items []ReportItem `json:"items"`
 }
 
-// ReportItem is one durable statement of a runner about an attempt. Exactly one of
-// the pointers is set.
+// ReportItem is one durable statement of a runner about an attempt. It says exactly
+// one thing; Origin is no thing of its own.
 type ReportItem struct {
 	Seq      uint64      `json:"seq"` // the outbox number, increasing for a journal
 	Job      fleet.JobID `json:"job"`
@@ -220,6 +228,22 @@ type ReportItem struct {
 	Sealed   *Sealed     `json:"sealed,omitempty"` // all bytes were sent
 	Evidence *Evidence   `json:"evidence,omitempty"`
 	Pushed   *Pushed     `json:"pushed,omitempty"`
+	Renewed  *Renewed    `json:"renewed,omitempty"`
+	Origin   *Origin     `json:"origin,omitempty"` // beside Finished, where no set of the present epoch named the attempt
+}
+
+// Renewed says that a renew order is journaled: whatever the attempt does from now on
+// it does in that epoch.
+type Renewed struct {
+	Epoch     uint64 `json:"epoch"`
+	Permitted bool   `json:"permitted"` // the runner knows that its accept had been committed
+}
+
+// Origin is the order by which an attempt began, as the runner was given it: the hub
+// may have lost all record of both.
+type Origin struct {
+	Order Signed `json:"order"`
+	Body  []byte `json:"body"`
 }
 
 // Accepted asks for the permit to start.

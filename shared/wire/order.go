@@ -49,16 +49,9 @@ type Want struct {
 // Errors: signing_key_unknown, bad_signature, cluster_mismatch, order_expired,
 // unknown_critical, and those of Decode.
 func VerifyOrder(keys map[string]ed25519.PublicKey, s Signed, body []byte, want Want, now time.Time) (Order, error) {
-	pub, ok := keys[s.Key]
-	if !ok || len(pub) != ed25519.PublicKeySize {
-		return Order{}, fmt.Errorf("order is signed by key %q, which no chain leads to: %w", s.Key, fleet.SigningKeyUnknown)
-	}
-	if !ed25519.Verify(pub, append([]byte(orderDomain), s.Order...), s.Sig) {
-		return Order{}, fmt.Errorf("order's signature does not verify by key %q: %w", s.Key, fleet.BadSignature)
-	}
-	var o Order
-	if err := Decode(s.Order, &o); err != nil {
-		return Order{}, fmt.Errorf("decode order: %w", err)
+	o, err := openOrder(keys, s)
+	if err != nil {
+		return o, err
 	}
 	switch {
 	case o.Cluster != want.Cluster:
@@ -82,6 +75,49 @@ func VerifyOrder(keys map[string]ed25519.PublicKey, s Signed, body []byte, want 
 		}
 	}
 	return o, nil
+}
+
+// openOrder verifies the signature over an order's bytes and decodes them.
+func openOrder(keys map[string]ed25519.PublicKey, s Signed) (Order, error) {
+	pub, ok := keys[s.Key]
+	if !ok || len(pub) != ed25519.PublicKeySize {
+		return Order{}, fmt.Errorf("order is signed by key %q, which no chain leads to: %w", s.Key, fleet.SigningKeyUnknown)
+	}
+	if !ed25519.Verify(pub, append([]byte(orderDomain), s.Order...), s.Sig) {
+		return Order{}, fmt.Errorf("order's signature does not verify by key %q: %w", s.Key, fleet.BadSignature)
+	}
+	var o Order
+	if err := Decode(s.Order, &o); err != nil {
+		return Order{}, fmt.Errorf("decode order: %w", err)
+	}
+	return o, nil
+}
+
+// VerifyOrigin checks, long after, that an attempt of a runner began by an order of
+// this cluster, and gives what it was assigned. When the order expired does not matter.
+//
+// Errors: signing_key_unknown, bad_signature, cluster_mismatch, and those of Decode.
+func VerifyOrigin(keys map[string]ed25519.PublicKey, from Origin, cluster string, runner fleet.RunnerID, job fleet.JobID, fence fleet.Fence) (Assignment, error) {
+	o, err := openOrder(keys, from.Order)
+	if err != nil {
+		return Assignment{}, err
+	}
+	switch {
+	case o.Cluster != cluster:
+		return Assignment{}, fmt.Errorf("order %s is of cluster %q, not %q: %w", o.ID, o.Cluster, cluster, fleet.ClusterMismatch)
+	case o.Kind != OrderAssign || o.Runner != runner || o.Job != job || o.Fence != fence:
+		return Assignment{}, fmt.Errorf("order %s is not the one that gave job %s under fence %s to %s: %w", o.ID, job, fence, runner, fleet.BadSignature)
+	case o.Body != BodyDigest(from.Body):
+		return Assignment{}, fmt.Errorf("body of order %s does not have the signed digest: %w", o.ID, fleet.BadSignature)
+	}
+	var a Assignment
+	if err := Decode(from.Body, &a); err != nil {
+		return Assignment{}, fmt.Errorf("decode assignment: %w", err)
+	}
+	if a.Job != job || a.Fence != fence {
+		return Assignment{}, fmt.Errorf("the assignment is of job %s under fence %s, its order of %s under %s: %w", a.Job, a.Fence, job, fence, fleet.BadSignature)
+	}
+	return a, nil
 }
 
 // Critical lists the fields of an assignment that a runner which does not know
@@ -110,6 +146,7 @@ var knownFields = sync.OnceValue(func() map[string][]string {
 	return map[string][]string{
 		OrderAssign: fields(reflect.TypeFor[Assignment](), "", 3),
 		OrderStop:   fields(reflect.TypeFor[Stop](), "", 3),
+		OrderRenew:  fields(reflect.TypeFor[Renew](), "", 3),
 	}
 })
 

@@ -89,6 +89,14 @@ func vectors(t *testing.T) string {
 	put("order", string(signed.Order))
 	put("order_sig_k1", signed.Sig)
 
+	renew := []byte(`{"epoch":2}`)
+	put("renew_body", string(renew))
+	signed, err = SignOrder(k1, "k1", Order{Cluster: cluster, Epoch: 2, Runner: runner, Job: job, Fence: fence, ID: "renew/" + string(job) + "/1-42/2",
+		Kind: OrderRenew, Body: BodyDigest(renew), NotAfter: moment.Add(10 * time.Minute), Critical: []string{"epoch"}})
+	must(err)
+	put("renew_order", string(signed.Order))
+	put("renew_order_sig_k1", signed.Sig)
+
 	out.WriteString("\n# results\n")
 	own := ed25519.NewKeyFromSeed(same(0x55, 32))
 	fin := &Finished{Exit: fleet.Exit{Reason: "exited"}, Class: "ok", FinishedAt: moment, Output: 9}
