@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -95,8 +93,8 @@ func replaceFile(path string, b []byte, mode os.FileMode) error {
 }
 
 // spot says which hub is meant: flags, then the environment, then the current
-// context, then a `tugline dev` that runs under its default directory. A token is
-// never sent to another hub than the one it was kept for.
+// context, then the hub that this user runs on this machine. A token is never sent
+// to another hub than the one it was kept for.
 func (a *app) spot() (hubSpot, error) {
 	given := hubSpot{Hub: first(a.hub, a.env("TUGLINE_HUB")), Token: first(a.token, a.env("TUGLINE_TOKEN")), CAFile: first(a.caFile, a.env("TUGLINE_CA_FILE"))}
 	kept, err := a.keptSpot(given.Hub)
@@ -129,6 +127,12 @@ func (a *app) keptSpot(hub string) (hubSpot, error) {
 		if s, ok := a.devSpot(); ok && sameHub(s.Hub, hub) {
 			return s, nil
 		}
+		for _, l := range a.localHubs() {
+			if sameHub(l.Hub, hub) {
+				s, _ := l.spot() // without its token one has to be given
+				return s, nil
+			}
+		}
 		return hubSpot{}, nil
 	}
 	if c.Current != "" {
@@ -138,10 +142,7 @@ func (a *app) keptSpot(hub string) (hubSpot, error) {
 		}
 		return s, nil
 	}
-	if s, ok := a.devSpot(); ok {
-		return s, nil
-	}
-	return hubSpot{}, nil
+	return a.hubHere()
 }
 
 // devSpot finds a `tugline dev` that runs now.
@@ -150,16 +151,7 @@ func (a *app) devSpot() (hubSpot, bool) {
 	if err != nil {
 		return s, false
 	}
-	u, err := url.Parse(s.Hub)
-	if err != nil {
-		return s, false
-	}
-	conn, err := net.DialTimeout("tcp", u.Host, 500*time.Millisecond)
-	if err != nil {
-		return s, false
-	}
-	conn.Close()
-	return s, true
+	return s, answers(s.Hub)
 }
 
 // readSpot reads what a hub wrote into its data directory for the people beside it.
@@ -243,8 +235,19 @@ func (a *app) contextCommand() *cobra.Command {
 				s := c.Contexts[name]
 				rows = append(rows, row{name, s.Hub, s.CAFile, name == c.Current})
 			}
+			local := a.localHubs()
+			for i := range local {
+				local[i].Runs = answers(local[i].Hub)
+			}
 			if a.json {
-				return a.printJSON(map[string]any{"contexts": rows})
+				return a.printJSON(map[string]any{"contexts": rows, "local": append([]localHub{}, local...)})
+			}
+			for _, l := range local {
+				how := "does not answer"
+				if l.Runs {
+					how = "runs"
+				}
+				a.say("%s, started here with its data in %s, %s", l.Hub, l.Dir, how)
 			}
 			if len(rows) == 0 {
 				fmt.Fprintln(a.out, "No hub is kept yet; add one with `tugline context add NAME --hub URL`.")

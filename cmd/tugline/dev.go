@@ -174,18 +174,26 @@ func (d *dev) toHub(h *hub.Hub) func(context.Context, string, string) (net.Conn,
 func (d *dev) welcome(h *hub.Hub) {
 	w := d.a.out
 	fmt.Fprintf(w, "tugline dev is ready at %s (data in %s)\n\n", h.URL(), d.dir)
-	if d.dir == d.a.devDir() {
+	ca, caErr := "", error(nil)
+	if strings.HasPrefix(h.URL(), "https:") {
+		if caErr = writeCA(d.dir); caErr == nil {
+			ca = filepath.Join(d.dir, caName)
+		}
+	}
+	again := "tugline dev"
+	if d.dir != d.a.devDir() {
+		again += " --data-dir " + quoted(d.dir)
+	}
+	if d.a.foundHere(h.URL(), d.dir, h.TokenFile(), ca, again) {
 		fmt.Fprintln(w, "Commands on this machine find it by themselves. Elsewhere, or beside another hub:")
 	} else {
 		fmt.Fprintln(w, "In another terminal:")
 	}
 	fmt.Fprintf(w, "  export TUGLINE_HUB=%s\n  export TUGLINE_TOKEN=$(cat %s)\n", h.URL(), quoted(h.TokenFile()))
-	if strings.HasPrefix(h.URL(), "https:") {
-		if err := writeCA(d.dir); err != nil {
-			d.a.say("cannot write the hub's CA certificate: %v", err)
-		} else {
-			fmt.Fprintf(w, "  export TUGLINE_CA_FILE=%s\n", quoted(filepath.Join(d.dir, caName)))
-		}
+	if ca != "" {
+		fmt.Fprintf(w, "  export TUGLINE_CA_FILE=%s\n", quoted(ca))
+	} else if caErr != nil {
+		d.a.say("cannot write the hub's CA certificate: %v", caErr)
 	}
 	fmt.Fprint(w, `
 Then, in a git repository:

@@ -166,6 +166,11 @@ func (a *app) welcome(ctx context.Context, h *hub.Hub, cfg hub.Config, fresh boo
 			return fmt.Errorf("write the hub's CA certificate: %w", err)
 		}
 	}
+	ca := ""
+	if ownCA {
+		ca = filepath.Join(cfg.Dir, caName)
+	}
+	found := a.foundHere(h.URL(), cfg.Dir, h.TokenFile(), ca, "tugline hub run --data-dir "+quoted(cfg.Dir))
 	fmt.Fprintf(a.out, "hub ready at %s\n", h.URL())
 	if everywhere(cfg.Listen) && cfg.PublicURL == "" {
 		fmt.Fprintf(a.out, "Tickets name %s: where other machines reach it under another name, start it with --public-url https://NAME:PORT.\n", h.URL())
@@ -173,9 +178,14 @@ func (a *app) welcome(ctx context.Context, h *hub.Hub, cfg hub.Config, fresh boo
 	if !fresh {
 		return nil
 	}
-	fmt.Fprintf(a.out, "\nUse it from here:\n  export TUGLINE_HUB=%s\n  export TUGLINE_TOKEN=$(cat %s)\n", h.URL(), quoted(h.TokenFile()))
+	if found {
+		fmt.Fprint(a.out, "\nYour commands on this machine find it by themselves. Elsewhere, or beside another hub:\n")
+	} else {
+		fmt.Fprint(a.out, "\nUse it from here:\n")
+	}
+	fmt.Fprintf(a.out, "  export TUGLINE_HUB=%s\n  export TUGLINE_TOKEN=$(cat %s)\n", h.URL(), quoted(h.TokenFile()))
 	if ownCA {
-		fmt.Fprintf(a.out, "  export TUGLINE_CA_FILE=%s\n", quoted(filepath.Join(cfg.Dir, caName)))
+		fmt.Fprintf(a.out, "  export TUGLINE_CA_FILE=%s\n", quoted(ca))
 	}
 	const ttl = 15 * time.Minute
 	_, command, err := h.Ticket(ctx, ttl, nil)
