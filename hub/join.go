@@ -21,7 +21,7 @@ import (
 // newSessions makes the server of the runners' connections.
 func (h *Hub) newSessions() (*session.Server, error) {
 	return session.New(session.Config{
-		Proposer: h.entries, Spool: h.spool, Blobs: h.blobs, Keys: h.secrets.keys,
+		Proposer: h.entries, Spool: h.spool, Blobs: h.blobs, Keys: func() *session.Keys { return &h.secrets.keys },
 		Standing: func() session.Standing {
 			m := h.entries.View().Meta()
 			return session.Standing{Epoch: m.Epoch, Term: h.node.Status().Term, Index: m.Index}

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,6 +59,7 @@ type testHub struct {
 	srvURL string
 	spool  *spool.Store
 	blobs  *blob.Store
+	keys   atomic.Pointer[hubsession.Keys]
 
 	mu       sync.Mutex
 	machine  *state.Machine
@@ -85,10 +87,11 @@ func newHub(t *testing.T, adjust ...func(*hubsession.Config)) *testHub {
 	if _, err := rand.Read(master); err != nil {
 		t.Fatal(err)
 	}
+	h.keys.Store(&hubsession.Keys{Cluster: testCluster, Masters: map[uint64][]byte{1: master}, Signing: priv, SigningID: "k1",
+		Chain: []wire.SigningKey{{ID: "k1", Key: pub}}})
 	c := hubsession.Config{
 		Proposer: h, Spool: h.spool, Blobs: h.blobs,
-		Keys: hubsession.Keys{Cluster: testCluster, Masters: map[uint64][]byte{1: master}, Signing: priv, SigningID: "k1",
-			Chain: []wire.SigningKey{{ID: "k1", Key: pub}}},
+		Keys: h.keys.Load,
 		Standing: func() hubsession.Standing {
 			m := h.View().Meta()
 			return hubsession.Standing{Epoch: m.Epoch, Term: 1, Index: m.Index}

@@ -38,8 +38,9 @@ type agent struct {
 	epoch   uint64
 	version int
 	facts   fleet.RunnerFacts
-	seq     uint64        // outbox number
-	ahead   time.Duration // of its clock
+	seq     uint64         // outbox number
+	ahead   time.Duration  // of its clock
+	held    *wire.KeysHeld // nil: it says nothing of keys
 
 	boxPub, boxPriv *[32]byte
 }
@@ -432,7 +433,7 @@ func encode(t testing.TB, v any) []byte {
 func (a *agent) beat(k talk, views ...wire.AttemptView) wire.HeartbeatReply {
 	a.t.Helper()
 	a.count++
-	body, bye := k.say(wire.TypeHeartbeat, encode(a.t, wire.Heartbeat{Full: true, Epoch: 1, Slots: 2, Count: a.count, Attempts: views}), wire.TypeHeartbeatReply)
+	body, bye := k.say(wire.TypeHeartbeat, encode(a.t, wire.Heartbeat{Full: true, Epoch: 1, Slots: 2, Count: a.count, Attempts: views, Keys: a.held}), wire.TypeHeartbeatReply)
 	if bye != nil {
 		a.t.Fatalf("heartbeat was answered with a goodbye: %+v", bye)
 	}

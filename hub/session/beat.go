@@ -31,6 +31,10 @@ func (x *session) heartbeat(body []byte) ([]byte, error) {
 		x.end(*bye)
 		return nil, nil
 	}
+	if _, ok := s.cfg.Keys().Masters[x.master]; !ok {
+		x.end(ended(r, x.master))
+		return nil, nil
+	}
 	if !s.cfg.Leading() {
 		x.end(wire.Goodbye{Code: fleet.SessionEnded, Detail: "this hub does not lead any more"})
 		return nil, nil
@@ -46,6 +50,9 @@ func (x *session) heartbeat(body []byte) ([]byte, error) {
 	x.beatAt, x.interval, x.slots, x.declining, x.count = s.now(), interval, max(hb.Slots, 0), hb.Declining, hb.Count
 	x.full = x.full || hb.Full
 	x.views = hb.Attempts
+	if hb.Keys != nil {
+		x.held = hb.Keys
+	}
 	x.mu.Unlock()
 	changed := s.note(x)
 	x.tell(r, v, hb)

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"crypto/ed25519"
 	"crypto/rand"
 	"fmt"
 	"io"
@@ -26,15 +25,6 @@ type Proposer interface {
 	View() state.View
 }
 
-// Keys are the secrets of the cluster that sessions need.
-type Keys struct {
-	Cluster   string             // the cluster's id
-	Masters   map[uint64][]byte  // HMAC master keys by generation; new runners get the greatest
-	Signing   ed25519.PrivateKey // signs orders
-	SigningID string             // its id, which is the last in Chain
-	Chain     []wire.SigningKey  // all order-signing keys since the first, each signed by the one before
-}
-
 // Standing is where this node is in the log.
 type Standing struct {
 	Epoch, Term, Index uint64
@@ -45,7 +35,7 @@ type Config struct {
 	Proposer Proposer     // required
 	Spool    *spool.Store // required
 	Blobs    *blob.Store  // required
-	Keys     Keys         // required
+	Keys     func() *Keys // required: those in use now; see KeysChanged
 
 	Standing func() Standing // required
 	Leading  func() bool     // required; true only once this term's barrier has passed
@@ -90,14 +80,13 @@ func (c *Config) validate() error {
 		return fmt.Errorf("no spool or blob store: %w", fleet.BadRequest)
 	case c.Standing == nil || c.Leading == nil:
 		return fmt.Errorf("no standing or leading function: %w", fleet.BadRequest)
-	case c.Keys.Cluster == "" || len(c.Keys.Masters) == 0:
-		return fmt.Errorf("no cluster id or master keys: %w", fleet.BadRequest)
-	case len(c.Keys.Signing) != ed25519.PrivateKeySize || len(c.Keys.Chain) == 0:
-		return fmt.Errorf("no order-signing key or chain: %w", fleet.BadRequest)
-	case c.Keys.Chain[len(c.Keys.Chain)-1].ID != c.Keys.SigningID:
-		return fmt.Errorf("the signing key %q does not end its chain: %w", c.Keys.SigningID, fleet.BadRequest)
+	case c.Keys == nil:
+		return fmt.Errorf("no keys: %w", fleet.BadRequest)
 	case c.IdleInterval > maxInterval || c.ActiveInterval > maxInterval:
 		return fmt.Errorf("a heartbeat interval is over %s: %w", maxInterval, fleet.BadRequest)
+	}
+	if err := c.Keys().check(); err != nil {
+		return err
 	}
 	if c.Leader == nil {
 		c.Leader = func() string { return "" }

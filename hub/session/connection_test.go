@@ -513,7 +513,8 @@ func TestSkew(t *testing.T) {
 func TestOldMaster(t *testing.T) {
 	t.Parallel()
 	old, newest := random(t, 32), random(t, 32)
-	h := newHub(t, func(c *Config) { c.Keys.Masters = map[uint64][]byte{1: old, 2: newest} })
+	h := newHub(t)
+	h.change(func(k *Keys) { k.Masters = map[uint64][]byte{1: old, 2: newest} })
 	a := h.enrolled()
 	for g, master := range map[int][]byte{1: old, 2: newest} {
 		key, err := wire.RunnerKey(master, a.id, a.gen)
@@ -533,15 +534,23 @@ func TestOldMaster(t *testing.T) {
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	good := newHub(t).srv.cfg
+	bad := func(spoil func(*Keys)) func() *Keys {
+		k := *good.Keys()
+		spoil(&k)
+		return func() *Keys { return &k }
+	}
 	for name, change := range map[string]func(*Config){
 		"no proposer":     func(c *Config) { c.Proposer = nil },
 		"no spool":        func(c *Config) { c.Spool = nil },
 		"no standing":     func(c *Config) { c.Standing = nil },
-		"no master key":   func(c *Config) { c.Keys.Masters = nil },
-		"no signing key":  func(c *Config) { c.Keys.Signing = nil },
-		"another chain":   func(c *Config) { c.Keys.SigningID = "k9" },
+		"no master key":   func(c *Config) { c.Keys = bad(func(k *Keys) { k.Masters = nil }) },
+		"no signing key":  func(c *Config) { c.Keys = bad(func(k *Keys) { k.Signing = nil }) },
+		"another chain":   func(c *Config) { c.Keys = bad(func(k *Keys) { k.SigningID = "k9" }) },
+		"no keys":         func(c *Config) { c.Keys = nil },
+		"another master":  func(c *Config) { c.Keys = bad(func(k *Keys) { k.Master = 7 }) },
+		"CAs, no pins":    func(c *Config) { c.Keys = bad(func(k *Keys) { k.CAs = make([]wire.CAKey, 1) }) },
 		"a long interval": func(c *Config) { c.IdleInterval = time.Hour },
-		"no cluster":      func(c *Config) { c.Keys.Cluster = "" },
+		"no cluster":      func(c *Config) { c.Keys = bad(func(k *Keys) { k.Cluster = "" }) },
 	} {
 		c := good
 		change(&c)

@@ -16,9 +16,13 @@ import (
 func (x *session) reply(v state.View, open []state.Open, views []wire.AttemptView, interval time.Duration) ([]byte, error) {
 	s := x.srv
 	st := s.cfg.Standing()
+	keys := s.cfg.Keys() // one value: no order is signed by a key that the news do not lead to
 	rep := wire.HeartbeatReply{
 		Interval: interval, Epoch: st.Epoch, Term: st.Term, Index: min(st.Index, v.Meta().Index),
 		Time: s.now().UTC(), Leader: s.cfg.Leader(),
+	}
+	if r, ok := v.Runner(x.runner); ok {
+		rep.Keys = x.news(keys, r)
 	}
 	shown := make(map[fleet.Fence]bool, len(views))
 	for _, w := range views {
@@ -28,7 +32,7 @@ func (x *session) reply(v state.View, open []state.Open, views []wire.AttemptVie
 	room := maxReply
 	for _, o := range open {
 		listed[o.Attempt.Fence] = true
-		rep.Desired = x.want(rep.Desired, o, shown[o.Attempt.Fence], &room)
+		rep.Desired = x.want(rep.Desired, o, shown[o.Attempt.Fence], keys, &room)
 	}
 	// What the runner shows beyond that is looked up. A job or attempt that the
 	// state does not know is left out, which tells the runner to keep it.
@@ -45,14 +49,14 @@ func (x *session) reply(v state.View, open []state.Open, views []wire.AttemptVie
 			continue
 		}
 		listed[w.Fence] = true
-		rep.Desired = x.want(rep.Desired, state.Open{Job: j, Turn: tu, Attempt: a}, true, &room)
+		rep.Desired = x.want(rep.Desired, state.Open{Job: j, Turn: tu, Attempt: a}, true, keys, &room)
 	}
 	return wire.Encode(rep)
 }
 
 // want adds the line of one attempt. An order that finds no room, or cannot be made
 // now, is left out of its line and comes with the next beat.
-func (x *session) want(set []wire.Desired, o state.Open, shown bool, room *int) []wire.Desired {
+func (x *session) want(set []wire.Desired, o state.Open, shown bool, keys *Keys, room *int) []wire.Desired {
 	a := o.Attempt
 	intent, reason := state.Want(o.Job, o.Turn, a)
 	if intent == "" {
@@ -71,7 +75,7 @@ func (x *session) want(set []wire.Desired, o state.Open, shown bool, room *int) 
 	default:
 		return append(set, d)
 	}
-	signed, raw, err := x.srv.order(kind, x.runner, o.Job.ID, a.Fence, reason, body, critical)
+	signed, raw, err := x.srv.order(keys, kind, x.runner, o.Job.ID, a.Fence, reason, body, critical)
 	if err != nil {
 		x.srv.cfg.Logger.Error("sign order", "runner", x.runner, "job", o.Job.ID, "fence", a.Fence.String(), "err", err)
 		return append(set, d)
@@ -85,7 +89,7 @@ func (x *session) want(set []wire.Desired, o state.Open, shown bool, room *int) 
 
 // order signs one instruction. Its id is made of what it says, so that a repeated
 // order is the same order to the runner's journal.
-func (s *Server) order(kind string, r fleet.RunnerID, j fleet.JobID, f fleet.Fence, reason string, body any, critical []string) (wire.Signed, []byte, error) {
+func (s *Server) order(keys *Keys, kind string, r fleet.RunnerID, j fleet.JobID, f fleet.Fence, reason string, body any, critical []string) (wire.Signed, []byte, error) {
 	raw, err := wire.Encode(body)
 	if err != nil {
 		return wire.Signed{}, nil, fmt.Errorf("encode body: %w", err)
@@ -94,8 +98,8 @@ func (s *Server) order(kind string, r fleet.RunnerID, j fleet.JobID, f fleet.Fen
 	if reason != "" {
 		id += "/" + reason
 	}
-	signed, err := wire.SignOrder(s.cfg.Keys.Signing, s.cfg.Keys.SigningID, wire.Order{
-		Cluster: s.cfg.Keys.Cluster, Epoch: s.cfg.Standing().Epoch, Runner: r, Job: j, Fence: f,
+	signed, err := wire.SignOrder(keys.Signing, keys.SigningID, wire.Order{
+		Cluster: keys.Cluster, Epoch: s.cfg.Standing().Epoch, Runner: r, Job: j, Fence: f,
 		ID: id, Kind: kind, Body: wire.BodyDigest(raw), NotAfter: s.now().Add(s.cfg.OrderLife).UTC(), Critical: critical,
 	})
 	return signed, raw, err

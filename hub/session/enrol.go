@@ -81,17 +81,14 @@ func (s *Server) identity(id fleet.RunnerID) (wire.Enrolled, error) {
 	if !ok || r.Removed {
 		return wire.Enrolled{}, fmt.Errorf("runner %s was removed: %w", id, fleet.RunnerUnknown)
 	}
-	key, err := wire.RunnerKey(s.cfg.Keys.Masters[s.generations()[0]], id, r.Generation)
-	if err != nil {
-		return wire.Enrolled{}, err
-	}
-	sealed, err := wire.SealTo(r.BoxKey, s.cfg.Rand, key)
+	k := s.cfg.Keys()
+	key, err := s.newKey(k, r)
 	if err != nil {
 		return wire.Enrolled{}, err
 	}
 	return wire.Enrolled{
-		Runner: id, Name: r.Name, Cluster: s.cfg.Keys.Cluster, Epoch: s.cfg.Standing().Epoch,
-		Generation: r.Generation, HMACKey: sealed, Signing: s.cfg.Keys.Chain, Labels: r.Labels,
+		Runner: id, Name: r.Name, Cluster: k.Cluster, Epoch: s.cfg.Standing().Epoch,
+		Generation: r.Generation, HMACKey: key.Key, Master: key.Master, Signing: k.Chain, Labels: r.Labels,
 	}, nil
 }
 

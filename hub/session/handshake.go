@@ -20,13 +20,14 @@ func (s *Server) challenge() (frame, nonce []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	k := s.cfg.Keys()
 	body, err := wire.Encode(wire.Challenge{
 		Versions: wire.Versions,
 		Nonce:    nonce,
 		Time:     s.now().UTC(),
-		Cluster:  s.cfg.Keys.Cluster,
+		Cluster:  k.Cluster,
 		Epoch:    s.cfg.Standing().Epoch,
-		Signing:  s.cfg.Keys.Chain,
+		Signing:  k.Chain,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -73,11 +74,12 @@ func (s *Server) admit(ctx context.Context, path fleet.RunnerID, challenge, nonc
 	if !known {
 		return nil, deny(fleet.RunnerUnknown, "this hub does not know the runner; enrol it with a new ticket")
 	}
-	key, ok := s.verify(challenge, hello, h)
+	k := s.cfg.Keys()
+	key, master, late, ok := k.verify(challenge, hello, h)
 	if !ok {
 		return nil, deny(fleet.BadSignature, "the hello does not verify by the runner's key")
 	}
-	sk, err := wire.DeriveSession(key, nonce, h.Nonce, s.cfg.Keys.Cluster, h.Runner)
+	sk, err := wire.DeriveSession(key, nonce, h.Nonce, k.Cluster, h.Runner)
 	if err != nil {
 		return nil, deny(codeOf(err), "%v", err)
 	}
@@ -89,8 +91,11 @@ func (s *Server) admit(ctx context.Context, path fleet.RunnerID, challenge, nonc
 	if bye := barred(r, h.Generation); bye != nil {
 		return nil, &refusal{bye: *bye, key: &sk}
 	}
-	if e := s.cfg.Standing().Epoch; h.Cluster != s.cfg.Keys.Cluster || h.Epoch > e {
-		return nil, deny(fleet.ClusterMismatch, "the runner belongs to cluster %s and has seen epoch %d; this is cluster %s in epoch %d", h.Cluster, h.Epoch, s.cfg.Keys.Cluster, e)
+	if late {
+		return nil, &refusal{bye: ended(r, master), key: &sk}
+	}
+	if e := s.cfg.Standing().Epoch; h.Cluster != k.Cluster || h.Epoch > e {
+		return nil, deny(fleet.ClusterMismatch, "the runner belongs to cluster %s and has seen epoch %d; this is cluster %s in epoch %d", h.Cluster, h.Epoch, k.Cluster, e)
 	}
 	if b, err := json.Marshal([]any{h.Name, h.Labels, h.Facts}); err != nil || len(b) > maxFollow {
 		return nil, deny(fleet.TooLarge, "the runner's facts have %d bytes, at most %d", len(b), maxFollow)
@@ -98,7 +103,7 @@ func (s *Server) admit(ctx context.Context, path fleet.RunnerID, challenge, nonc
 	if why := s.cloned(r, h); why != "" {
 		return nil, s.conflict(ctx, r, why, sk)
 	}
-	if err := s.introduce(ctx, r, h); err != nil {
+	if err := s.introduce(ctx, r, h, master); err != nil {
 		s.cfg.Logger.Warn("runner not admitted", "runner", r.ID, "err", err)
 		return nil, deny(codeOf(err), "the hub cannot record the session now: %v", err)
 	}
@@ -109,30 +114,9 @@ func (s *Server) admit(ctx context.Context, path fleet.RunnerID, challenge, nonc
 	if skew := s.now().Sub(h.Time); skew.Abs() > maxSkew {
 		s.cfg.Logger.Warn("clocks differ", "runner", r.ID, "hub_time", s.now().UTC(), "runner_time", h.Time.UTC())
 	}
-	return s.newSession(id, h, sk), nil
-}
-
-// verify finds the master key that the runner's key was derived from: the greatest
-// generation first, older ones while they are kept.
-func (s *Server) verify(challenge, hello []byte, h wire.Hello) (key []byte, ok bool) {
-	for _, g := range s.generations() {
-		key, err := wire.RunnerKey(s.cfg.Keys.Masters[g], h.Runner, h.Generation)
-		if err == nil && wire.VerifyHello(key, challenge, hello) == nil {
-			return key, true
-		}
-	}
-	return nil, false
-}
-
-// generations lists the master keys, newest first.
-func (s *Server) generations() []uint64 {
-	all := make([]uint64, 0, len(s.cfg.Keys.Masters))
-	for g := range s.cfg.Keys.Masters {
-		all = append(all, g)
-	}
-	slices.Sort(all)
-	slices.Reverse(all)
-	return all
+	x := s.newSession(id, h, sk)
+	x.master, x.signing = master, k.SigningID
+	return x, nil
 }
 
 // barred says why a runner may have no session, or nil.
@@ -186,12 +170,15 @@ func (s *Server) conflict(ctx context.Context, r *fleet.Runner, why string, sk w
 
 // introduce records what a hello says that the state does not know yet. A new
 // journal makes the state lose the runner's accepted attempts.
-func (s *Server) introduce(ctx context.Context, r *fleet.Runner, h wire.Hello) error {
+func (s *Server) introduce(ctx context.Context, r *fleet.Runner, h wire.Hello, master uint64) error {
 	u := &state.UpdateRunner{ID: r.ID, MachineID: h.MachineID, JournalID: h.JournalID, JournalCount: h.JournalCount}
 	if !reflect.DeepEqual(normal(r.Facts), normal(h.Facts)) {
 		u.Facts = &h.Facts
 	}
-	if u.Facts == nil && h.MachineID == r.MachineID && h.JournalID == r.JournalID && h.JournalCount <= r.JournalCount {
+	if master != max(r.Master, 1) {
+		u.Master = master
+	}
+	if u.Facts == nil && u.Master == 0 && h.MachineID == r.MachineID && h.JournalID == r.JournalID && h.JournalCount <= r.JournalCount {
 		return nil
 	}
 	return s.propose(ctx, u)

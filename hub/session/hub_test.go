@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,6 +42,7 @@ type hub struct {
 	spool  *spool.Store
 	blobs  *blob.Store
 	client *http.Client
+	keys   atomic.Pointer[Keys]
 
 	mu       sync.Mutex
 	machine  *state.Machine
@@ -67,12 +69,13 @@ func newHub(t testing.TB, adjust ...func(*Config)) *hub {
 	if err != nil {
 		t.Fatal(err)
 	}
+	h.keys.Store(&Keys{
+		Cluster: testCluster, Masters: map[uint64][]byte{1: random(t, 32)},
+		Signing: priv, SigningID: "k1", Chain: []wire.SigningKey{{ID: "k1", Key: pub}},
+	})
 	c := Config{
 		Proposer: h, Spool: h.spool, Blobs: h.blobs,
-		Keys: Keys{
-			Cluster: testCluster, Masters: map[uint64][]byte{1: random(t, 32)},
-			Signing: priv, SigningID: "k1", Chain: []wire.SigningKey{{ID: "k1", Key: pub}},
-		},
+		Keys: h.keys.Load,
 		Standing: func() Standing {
 			m := h.View().Meta()
 			return Standing{Epoch: m.Epoch, Term: 1, Index: m.Index}

@@ -28,6 +28,8 @@ type session struct {
 	id         string
 	runner     fleet.RunnerID
 	generation uint64
+	master     uint64 // generation of the cluster's HMAC key that the hello was made under
+	signing    string // id of the order-signing key at the handshake
 	key        wire.SessionKey
 	transport  string
 	address    string
@@ -47,6 +49,7 @@ type session struct {
 	journalID string
 	count     uint64
 	views     []wire.AttemptView   // of the last heartbeat
+	held      *wire.KeysHeld       // as last shown; nil: it does not know of replaced keys
 	proposed  map[fleet.Fence]bool // phase or revival proposed and not yet answered
 }
 
