@@ -19,11 +19,11 @@ type cgroup struct {
 
 // cgroupPath gives the path of a job's cgroup below our own one, or "" if there is no cgroup2 file system.
 func cgroupPath(marker string) string {
-	own, err := os.ReadFile("/proc/self/cgroup")
+	own, err := slurp("/proc/self/cgroup")
 	if err != nil {
 		return ""
 	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := slurp("/proc/self/mountinfo")
 	if err != nil {
 		return ""
 	}

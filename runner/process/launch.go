@@ -242,7 +242,7 @@ func writeDoc(dir, name string, v any) error {
 }
 
 func readDoc(dir, name string, v any) error {
-	b, err := os.ReadFile(filepath.Join(dir, name))
+	b, err := slurp(filepath.Join(dir, name))
 	if err != nil {
 		return err
 	}

@@ -16,14 +16,14 @@ import (
 const treeInterval = time.Second
 
 func readBootID() string {
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	boot, _ := slurp("/proc/sys/kernel/random/boot_id")
 	namespace, _ := os.Readlink("/proc/self/ns/pid")
 	return strings.TrimSpace(string(boot)) + " " + namespace
 }
 
 // look reads one row of the process table; a dead process that was not reaped yet is reported as a zombie.
 func look(pid int) (p proc, err error) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	b, err := slurp("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return proc{}, os.ErrProcessDone
 	}
@@ -78,7 +78,7 @@ func processIDs() ([]int, error) {
 
 // hasMark looks for the marker in the environment that a process was started with.
 func hasMark(pid int, marker string) (marked, readable bool) {
-	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	env, err := slurp("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
 		return false, false
 	}
@@ -87,7 +87,7 @@ func hasMark(pid int, marker string) (marked, readable bool) {
 
 // markOf gives the marker in the environment that a process was started with, "" if there is none or it can't be read.
 func markOf(pid int) string {
-	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	env, err := slurp("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
 		return ""
 	}
@@ -119,9 +119,9 @@ func envHasMark(env []byte, marker string) bool {
 }
 
 // younger gives the ids of all processes started after this one, if that is cheap to know: few were started since,
-// and the ids have not wrapped around.
+// and the ids have not wrapped around. Those without the rights to see them are included.
 func younger() (pids []int, ok bool) {
-	b, err := os.ReadFile("/proc/loadavg")
+	b, err := slurp("/proc/loadavg")
 	if err != nil {
 		return nil, false
 	}
@@ -132,8 +132,8 @@ func younger() (pids []int, ok bool) {
 		return nil, false
 	}
 	for pid := self + 1; pid <= last; pid++ {
-		// Our own threads have ids of the same series, and our environment.
-		if syscall.Access("/proc/self/task/"+strconv.Itoa(pid), 0) != nil {
+		// Threads have ids of the same series; of them most are, where many jobs start at once.
+		if unix.Tgkill(pid, pid, 0) != unix.ESRCH {
 			pids = append(pids, pid)
 		}
 	}
@@ -150,7 +150,7 @@ func ownChildren() (pids []int, ok bool) {
 	threads, _ := dir.Readdirnames(-1)
 	_ = dir.Close()
 	for _, thread := range threads {
-		b, err := os.ReadFile("/proc/self/task/" + thread + "/children")
+		b, err := slurp("/proc/self/task/" + thread + "/children")
 		if err != nil {
 			continue
 		}
