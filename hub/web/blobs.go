@@ -35,7 +35,7 @@ func (s *Server) blobRoutes() {
 	put.RequestBody.Required = false // there are empty blobs
 	put.Responses["201"].Description = "The blob is whole and its digest verified"
 	put.Responses["202"] = &huma.Response{Description: "The part is durable; more is to come", Headers: put.Responses["201"].Headers}
-	head := op(http.MethodHead, "/v1/blobs/{sha256}", "head-blob", "How much of an input is stored", fleet.RoleOperator)
+	head := byLeader(op(http.MethodHead, "/v1/blobs/{sha256}", "head-blob", "How much of an input is stored", fleet.RoleOperator))
 	head.DefaultStatus, head.Responses = http.StatusOK, map[string]*huma.Response{}
 	huma.Register(s.api, head, wrap(s, func(ctx context.Context, in *struct {
 		Digest string `path:"sha256"`

@@ -19,7 +19,7 @@ import (
 func (s *Server) eventRoutes() {
 	all := op(http.MethodGet, "/v1/events", "stream-events", "Every change, as server-sent events", fleet.RoleViewer)
 	all.Description = "Each event's id is EPOCH-INDEX; come back with it as Last-Event-ID. Where changes are missing the stream says reset: load a snapshot and go on. " + all.Description
-	huma.Register(s.api, all, wrap(s, func(_ context.Context, in *struct {
+	huma.Register(s.api, all, wrap(s, func(ctx context.Context, in *struct {
 		Last  string `header:"Last-Event-ID"`
 		After string `query:"after" doc:"as Last-Event-ID, for the first connection"`
 	}) (*huma.StreamResponse, error) {
@@ -27,18 +27,24 @@ func (s *Server) eventRoutes() {
 		if last == "" {
 			last = in.After
 		}
+		if err := s.reachEvent(ctx, last); err != nil {
+			return nil, err
+		}
 		// Who sees that the stream is open must miss nothing from then on.
 		m := s.cfg.Log.View().Meta()
 		return s.streaming(func(st *stream, ctx context.Context) { s.multiplex(st, ctx, m, last) })
 	}))
 	one := op(http.MethodGet, "/v1/jobs/{id}/events", "stream-job", "A job's changes, output and agent events, as server-sent events", fleet.RoleViewer)
 	one.Description = "Resumes with Last-Event-ID at the exact byte. " + one.Description
-	huma.Register(s.api, one, wrap(s, func(_ context.Context, in *struct {
+	huma.Register(s.api, one, wrap(s, func(ctx context.Context, in *struct {
 		ID    string `path:"id"`
 		Last  string `header:"Last-Event-ID"`
 		Turn  int    `query:"turn" minimum:"0" doc:"begin at this turn; default: the newest"`
 		Until bool   `query:"until_ended" doc:"end the stream when that turn has ended and its log is complete"`
 	}) (*huma.StreamResponse, error) {
+		if err := s.reachEvent(ctx, in.Last); err != nil {
+			return nil, err
+		}
 		j, err := find(s.cfg.Log.View(), in.ID)
 		if err != nil {
 			return nil, err
@@ -54,6 +60,9 @@ func (s *Server) eventRoutes() {
 		}
 		if f.turn < 1 || f.turn > len(j.Turns)+len(j.FollowUps) {
 			return nil, wrong(fleet.NotFound, "job %s has %d turns, not %d", j.ID, len(j.Turns), f.turn)
+		}
+		if s.lacksEither(j.ID, f.attempt(j)) {
+			return s.leaders(), nil
 		}
 		return s.streaming(f.run)
 	}))
@@ -81,6 +90,20 @@ func parseCursor(s string) (cursor, bool) {
 	epoch, err1 := strconv.ParseUint(e, 10, 64)
 	index, err2 := strconv.ParseUint(i, 10, 64)
 	return cursor{epoch, index}, ok && err1 == nil && err2 == nil
+}
+
+// reachEvent waits for the change that an event id names, where another node that
+// was faster gave it. Which kind of stream it belongs to makes no difference.
+func (s *Server) reachEvent(ctx context.Context, id string) error {
+	parts := strings.SplitN(id, "-", 3)
+	if len(parts) < 2 {
+		return nil // it is none: whoever reads it says so
+	}
+	c, ok := parseCursor(parts[0] + "-" + parts[1])
+	if !ok {
+		return nil
+	}
+	return s.reach(ctx, c.index, reachTime)
 }
 
 // multiplex streams every change after a place, or after the one that m names.
@@ -167,7 +190,7 @@ func (s *Server) event(c state.Change) api.Event {
 	case c.Runner != nil && c.Runner.Removed:
 		e.ID = string(c.Runner.ID)
 	case c.Runner != nil:
-		r := showRunner(s.cfg.Log.View(), c.Runner, s.present()[c.Runner.ID])
+		r := s.showRunner(s.cfg.Log.View(), c.Runner, s.present()[c.Runner.ID])
 		e.Runner = &r
 	}
 	return e

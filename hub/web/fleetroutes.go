@@ -29,7 +29,7 @@ func (s *Server) fleetRoutes() {
 		v, present := s.cfg.Log.View(), s.present()
 		out := api.Runners{Runners: []api.Runner{}}
 		for _, r := range v.Runners() {
-			out.Runners = append(out.Runners, showRunner(v, r, present[r.ID]))
+			out.Runners = append(out.Runners, s.showRunner(v, r, present[r.ID]))
 		}
 		return &struct{ Body api.Runners }{out}, nil
 	}))
@@ -39,7 +39,7 @@ func (s *Server) fleetRoutes() {
 		if err != nil {
 			return nil, err
 		}
-		return &runnerOut{showRunner(v, r, s.present()[r.ID])}, nil
+		return &runnerOut{s.showRunner(v, r, s.present()[r.ID])}, nil
 	}))
 	yes, no, none := true, false, ""
 	for _, a := range []struct {
@@ -62,7 +62,7 @@ func (s *Server) fleetRoutes() {
 			}
 			v := s.cfg.Log.View()
 			r, _ = v.Runner(r.ID)
-			return &runnerOut{showRunner(v, r, s.present()[r.ID])}, nil
+			return &runnerOut{s.showRunner(v, r, s.present()[r.ID])}, nil
 		}))
 	}
 	remove := op(http.MethodDelete, "/v1/runners/{id}", "remove-runner", "End a runner's enrolment", fleet.RoleAdmin)
@@ -97,12 +97,12 @@ func findRunner(v state.View, id string) (*fleet.Runner, error) {
 	return nil, wrong(fleet.NotFound, "there is no runner %s; `tugline runner list` shows the runners", quote(id))
 }
 
-func showRunner(v state.View, r *fleet.Runner, p fleet.Presence) api.Runner {
+func (s *Server) showRunner(v state.View, r *fleet.Runner, p fleet.Presence) api.Runner {
 	out := api.Runner{
 		ID: r.ID, Name: r.Name, State: "offline", Slots: r.Facts.Slots, Cordoned: r.Cordoned, Conflict: r.Conflict,
 		Declining: p.Declining, Labels: r.Labels, Version: r.Facts.Version, OS: r.Facts.OS, Arch: r.Facts.Arch,
 		Permissions: r.Facts.Permissions, Harnesses: r.Facts.Harnesses, Alerts: r.Facts.Alerts, Transport: p.Transport,
-		EnrolledAt: r.EnrolledAt.UTC(), Jobs: []fleet.JobID{}, Used: v.Held(r.ID),
+		EnrolledAt: r.EnrolledAt.UTC(), Jobs: []fleet.JobID{}, Used: v.Held(r.ID), Seen: s.seen(),
 	}
 	if out.Labels == nil {
 		out.Labels = map[string]string{}
@@ -119,6 +119,8 @@ func showRunner(v state.View, r *fleet.Runner, p fleet.Presence) api.Runner {
 		out.State = "revoked"
 	case r.Conflict != "":
 		out.State = "refused"
+	case !s.known():
+		out.State = "unknown"
 	case p.Connected && p.Interval > 0 && now().Sub(p.LastBeat) > fleet.StaleHeartbeats*p.Interval:
 		out.State = "stale"
 	case p.Connected:

@@ -256,6 +256,12 @@ func (f *follow) next(j *fleet.Job) (*fleet.Turn, *fleet.Attempt) {
 	return turn, found
 }
 
+// attempt is the one whose streams a reader gets first.
+func (f *follow) attempt(j *fleet.Job) *fleet.Attempt {
+	_, a := f.next(j)
+	return a
+}
+
 func (f *follow) turnEnded(j *fleet.Job) bool {
 	return len(j.Turns) >= f.turn && j.Turns[f.turn-1].State.Ended()
 }

@@ -35,6 +35,9 @@ func op(method, path, id, summary string, role fleet.Role) huma.Operation {
 		Extensions: map[string]any{"x-role": string(role)},
 		Metadata:   map[string]any{"role": role}, Description: "Needs the role " + string(role) + ".",
 	}
+	if method == http.MethodGet {
+		o.Parameters = []*huma.Param{{Name: "consistent", In: "query", Description: "answer from a state that no earlier write is missing from; without it any node answers from what it has, and X-Tugline-Index says how new that is", Schema: &huma.Schema{Type: huma.TypeBoolean}}}
+	}
 	if method == http.MethodPost {
 		o.DefaultStatus = http.StatusOK
 		o.Errors = append(o.Errors, 409, 413, 415, 429)
@@ -72,7 +75,7 @@ func (s *Server) jobRoutes() {
 		return &jobOut{s.show(v, j)}, nil
 	}))
 
-	huma.Register(s.api, op(http.MethodGet, "/v1/jobs/{id}/explain", "explain-job", "Why the job is not running", fleet.RoleViewer), wrap(s, s.explain))
+	huma.Register(s.api, byLeader(op(http.MethodGet, "/v1/jobs/{id}/explain", "explain-job", "Why the job is not running", fleet.RoleViewer)), wrap(s, s.explain))
 
 	act(s, "cancel", "Cancel a job", func(ctx context.Context, j *fleet.Job, b api.Cancel) (state.Command, error) {
 		if b.Abandon {

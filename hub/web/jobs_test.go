@@ -146,6 +146,10 @@ func TestKeysOfTheTypes(t *testing.T) {
 		seen[ty] = true
 		for i := range ty.NumField() {
 			f := ty.Field(i)
+			if f.Anonymous { // its fields stand beside the others
+				walk(f.Type)
+				continue
+			}
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			if !snake.MatchString(name) {
 				t.Errorf("%s.%s has the key %q", ty, f.Name, name)

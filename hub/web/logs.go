@@ -51,6 +51,9 @@ func (s *Server) log_(_ context.Context, in *logIn) (*huma.StreamResponse, error
 	if err != nil {
 		return nil, err
 	}
+	if s.lacks(spool.Key{Job: j.ID, Fence: a.Fence, Name: spool.Name(in.Stream)}, a) {
+		return s.leaders(), nil
+	}
 	if s.expired(j, a, spool.Name(in.Stream)) {
 		return nil, wrong(fleet.NotFound, "the %s of attempt %d of job %s was deleted: its keep time has passed", in.Stream, a.N, j.ID)
 	}
@@ -249,6 +252,8 @@ func (s *Server) artifact(_ context.Context, in *struct {
 	switch {
 	case found == nil:
 		return nil, wrong(fleet.NotFound, "job %s has no artifact %q; `tugline job artifacts %s` lists them", j.ID, in.Name, j.ID)
+	case !found.Stored && s.follower():
+		return s.leaders(), nil
 	case !found.Stored:
 		return nil, wrong(fleet.BlobMissing, "the artifact %q of job %s is not on the hub: it was not uploaded yet, or its keep time has passed", in.Name, j.ID)
 	}
@@ -258,6 +263,9 @@ func (s *Server) artifact(_ context.Context, in *struct {
 // blob streams a stored blob.
 func (s *Server) blob(d fleet.Digest, typ string) (*huma.StreamResponse, error) {
 	r, size, err := s.cfg.Blobs.Open(d)
+	if errors.Is(err, fleet.BlobMissing) && s.follower() {
+		return s.leaders(), nil
+	}
 	if err != nil {
 		return nil, err
 	}

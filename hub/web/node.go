@@ -35,6 +35,7 @@ func (s *Server) nodeRoutes() {
 		if st.Settings == nil {
 			st.Settings = map[string]string{}
 		}
+		st.Seen = s.seen()
 		st.Version, st.Queued, st.Jobs = s.cfg.Version, v.Count("queued"), map[string]int{}
 		n := 0
 		v.Jobs("", func(j *fleet.Job) bool {

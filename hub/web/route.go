@@ -72,6 +72,9 @@ func (s *Server) protect(next http.Handler) http.Handler {
 // origin gives the address that a request came from: of the connection, or as a
 // trusted proxy says. False means that it may not come this way.
 func (s *Server) origin(r *http.Request) (string, bool) {
+	if s.cfg.Peers != nil && s.cfg.Peers.Forwarded(r) {
+		return r.RemoteAddr, true // the node that handed it on looked
+	}
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return r.RemoteAddr, !s.cfg.ProxiesOnly

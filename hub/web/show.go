@@ -12,6 +12,9 @@ import (
 	"tugline.dev/tugline/shared/fleet"
 )
 
+// unseen is said in the place of what only the runners' connections tell.
+const unseen = "which runners are connected is unknown: the hub node that leads has not been heard lately"
+
 // show gives a job as the interface shows it.
 func (s *Server) show(v state.View, j *fleet.Job) api.Job {
 	j = inUTC(j)
@@ -33,7 +36,9 @@ func (s *Server) show(v state.View, j *fleet.Job) api.Job {
 		}
 	}
 	if j.State == fleet.Queued {
-		out.Why = sched.Explain(v, s.present(), j, now()).Summary
+		if out.Why = unseen; s.known() {
+			out.Why = sched.Explain(v, s.present(), j, now()).Summary
+		}
 	}
 	a := latest(tu)
 	if a == nil {
@@ -80,6 +85,8 @@ func (s *Server) show(v state.View, j *fleet.Job) api.Job {
 func (s *Server) where(a *fleet.Attempt) string {
 	p := s.present()[a.Runner]
 	switch {
+	case !s.known():
+		return "on " + a.RunnerName + "; " + unseen
 	case p.Connected:
 		return "on " + a.RunnerName
 	case p.LastBeat.IsZero():

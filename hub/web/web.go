@@ -18,6 +18,7 @@ import (
 	"net/netip"
 	"reflect"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -51,8 +52,8 @@ type Subscription interface {
 	Close()
 }
 
-// Config is what the interface is made of. All but Runners, Proxies and Logger is
-// required.
+// Config is what the interface is made of. What is not said to
+// have a default is required, but for Runners, Proxies and Logger.
 type Config struct {
 	Log      Log
 	Feed     Feed
@@ -64,6 +65,17 @@ type Config struct {
 	// Settled says that the state holds everything that was committed before the
 	// node started; until then nothing is answered from it. nil: always.
 	Settled func() bool
+	// Peers are the other nodes; nil: there are none, and all is answered here.
+	Peers Peers
+	// Consistent returns once the state here has all that was committed anywhere
+	// before the call; it is asked on the leader. nil: it always has.
+	Consistent func(context.Context) error
+	// Seen says which node saw what Presence gives and how long ago that was told; no
+	// node where nobody did lately. nil: this one, just now.
+	Seen func() (node string, age time.Duration)
+	// Lacks says that this node is not given the bytes of a stream, or not all of
+	// them. nil: it is, but for what it can be seen to lack.
+	Lacks func(spool.Key) bool
 	// Ticket writes a join ticket around a secret; the command is what to paste.
 	Ticket func(secret string, expires time.Time) (ticket, command string)
 	// Derive gives 32 bytes that only this cluster can derive from the text, the
@@ -88,6 +100,7 @@ type Server struct {
 	live    *live
 	metrics *metrics
 	streams gate // one token an open event stream
+	self    func() string
 	life    context.Context
 	end     context.CancelFunc
 }
@@ -109,6 +122,7 @@ func New(c Config) *Server {
 	}
 	s := &Server{cfg: c, log: c.Logger, mux: http.NewServeMux(), live: newLive(), metrics: newMetrics(c), streams: make(gate, maxStreams)}
 	s.life, s.end = context.WithCancel(context.Background())
+	s.self = sync.OnceValue(func() string { return c.Status().Node })
 	hc := huma.DefaultConfig("Tugline hub", c.Version)
 	hc.OpenAPIPath, hc.DocsPath, hc.SchemasPath = "/openapi", "", ""
 	hc.CreateHooks = nil
@@ -132,7 +146,7 @@ func New(c Config) *Server {
 	}
 	hc.Security = []map[string][]string{{"token": {}}}
 	s.api = humago.New(s.mux, hc)
-	s.api.UseMiddleware(s.authenticate)
+	s.api.UseMiddleware(s.place, s.authenticate, s.fresh)
 	s.jobRoutes()
 	s.logRoutes()
 	s.blobRoutes()

@@ -134,7 +134,7 @@ type RunnerReason struct {
 type Runner struct {
 	ID          fleet.RunnerID      `json:"id"`
 	Name        string              `json:"name"`
-	State       string              `json:"state"` // online, stale, offline, refused, revoked
+	State       string              `json:"state"` // online, stale, offline, refused, revoked; unknown: no node has seen it lately
 	LastBeat    *time.Time          `json:"last_heartbeat"`
 	Slots       int                 `json:"slots"`
 	Used        int                 `json:"slots_used"`
@@ -151,6 +151,7 @@ type Runner struct {
 	Transport   string              `json:"transport,omitempty"`
 	EnrolledAt  time.Time           `json:"enrolled_at"`
 	Jobs        []fleet.JobID       `json:"jobs"`
+	Seen
 }
 
 // Runners is GET /v1/runners.
@@ -237,6 +238,7 @@ type Status struct {
 	Settings  map[string]string `json:"settings"`
 	Retention Retention         `json:"retention"`
 	Disk      Disk              `json:"disk"`
+	Seen
 }
 
 // Retention says what is kept how long.
