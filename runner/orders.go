@@ -77,6 +77,14 @@ func (r *Runner) line(s *session, d wire.Desired) error {
 	r.mu.Lock()
 	here := r.attempts[d.Fence]
 	r.mu.Unlock()
+	if kindOf(d) == wire.OrderRenew {
+		if here == nil && w == wantRun {
+			return nil // it ended a moment ago
+		}
+		if err := r.renew(s, d, here); err != nil {
+			return err
+		}
+	}
 	switch plan[w][r.have(here, d)] {
 	case doPrepare:
 		return r.assign(s, d)
@@ -118,6 +126,36 @@ func (r *Runner) have(h *held, d wire.Desired) have {
 		}
 	}
 	return haveNone
+}
+
+// kindOf gives the kind of a line's order, which nobody has verified yet.
+func kindOf(d wire.Desired) string {
+	var o wire.Order
+	if d.Order == nil || wire.Decode(d.Order.Order, &o) != nil {
+		return ""
+	}
+	return o.Kind
+}
+
+// renew takes a raised epoch up for an attempt that is here, before anything else is
+// done about it in that epoch.
+func (r *Runner) renew(s *session, d wire.Desired, here *held) error {
+	if here == nil {
+		return nil
+	}
+	o, err := r.verify(s, d, wire.OrderRenew)
+	var body wire.Renew
+	if err == nil {
+		err = wire.Decode(d.Body, &body)
+	}
+	if err == nil && body.Epoch != o.Epoch {
+		err = fmt.Errorf("order %s of epoch %d is to renew for epoch %d: %w", o.ID, o.Epoch, body.Epoch, fleet.BadSignature)
+	}
+	if err != nil {
+		r.log.Warn("renewal without a valid order is passed over", "job", string(d.Job), "fence", d.Fence.String(), "err", err)
+		return nil
+	}
+	return here.attempt.Renew(body.Epoch)
 }
 
 // verify checks the order of a line. An expired one is no reason to decline: the hub
@@ -165,7 +203,11 @@ func (r *Runner) assign(s *session, d wire.Desired) error {
 	if r.busy() >= slots {
 		return r.decline(d, attempt.Declined{Code: fleet.NoSlot, Detail: fmt.Sprintf("all %d slots of this runner are in use", slots), RetryAfter: busyRetry})
 	}
-	a, err := r.host.Begin(assignmentOf(as), o.ID, d.Body)
+	proof, err := wire.Encode(d.Order)
+	if err != nil {
+		return r.decline(d, attempt.Declined{Code: fleet.BadRequest, Detail: "the order cannot be kept: " + err.Error()})
+	}
+	a, err := r.host.Begin(assignmentOf(as), o.ID, d.Body, proof)
 	if errors.Is(err, fleet.BadRequest) {
 		return r.decline(d, attempt.Declined{Code: fleet.BadRequest, Detail: err.Error()})
 	}

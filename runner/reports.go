@@ -51,7 +51,7 @@ func (l *link) reports(ctx context.Context, s *session) {
 	moved := time.Now() // when a report was last acknowledged, or sent while none was open
 	for {
 		for o.open < wire.ReportInFlight {
-			items := o.pick(l.r.journal.Pending(0, lookAhead), time.Now())
+			items := o.pick(l.r.journal.Pending(0, lookAhead), l.weight, time.Now())
 			if len(items) == 0 {
 				break
 			}
@@ -90,8 +90,9 @@ func (l *link) reports(ctx context.Context, s *session) {
 	}
 }
 
-// pick gives the next report's items and takes them for sent.
-func (o *outbox) pick(pending []journal.Item, now time.Time) []journal.Item {
+// pick gives the next report's items and takes them for sent. weight gives the bytes
+// of one.
+func (o *outbox) pick(pending []journal.Item, weight func(journal.Item) int, now time.Time) []journal.Item {
 	var out []journal.Item
 	bytes := 0
 	held := map[fleet.Fence]bool{}
@@ -100,10 +101,11 @@ func (o *outbox) pick(pending []journal.Item, now time.Time) []journal.Item {
 			held[it.Fence] = true
 			continue
 		}
-		if len(out) > 0 && (len(out) >= maxBatch || bytes+len(it.Body) > maxBatchBytes) {
+		n := weight(it)
+		if len(out) > 0 && (len(out) >= maxBatch || bytes+n > maxBatchBytes) {
 			break
 		}
-		bytes += len(it.Body)
+		bytes += n
 		out = append(out, it)
 	}
 	for _, it := range out {
@@ -198,17 +200,24 @@ func (l *link) reportItem(it journal.Item) (wire.ReportItem, error) {
 	case attempt.KindPushed:
 		w.Pushed = new(wire.Pushed)
 		into = w.Pushed
+	case attempt.KindRenewed:
+		w.Renewed = new(wire.Renewed)
+		into = w.Renewed
 	case attempt.KindGone:
 		w.Gone = true
 		return w, nil
 	case attempt.KindFinished:
 		var f attempt.Finished
-		if err := json.Unmarshal(it.Body, &f); err != nil {
+		err := json.Unmarshal(it.Body, &f)
+		if err != nil {
 			return w, fmt.Errorf("read the result of %s in the outbox: %w", it.Fence, err)
 		}
 		w.Finished = &wire.Finished{
 			Exit: f.Exit, Class: f.Class, Detail: f.Detail, ResetAt: f.ResetAt, SessionID: f.SessionID, Model: f.Model, Usage: f.Usage,
 			StartedAt: f.StartedAt, FinishedAt: f.FinishedAt, Output: f.Output, Text: f.Text, Events: f.Events, Dropped: f.Dropped, Evidence: f.Evidence,
+		}
+		if w.Origin, err = l.origin(it.Fence); err != nil {
+			return w, err
 		}
 		return w, wire.SignFinished(l.id.signKey(), it.Job, it.Fence, w.Finished)
 	default:
@@ -218,6 +227,29 @@ func (l *link) reportItem(it journal.Item) (wire.ReportItem, error) {
 		return w, fmt.Errorf("read %s of %s in the outbox: %w", it.Kind, it.Fence, err)
 	}
 	return w, nil
+}
+
+// origin gives the order by which an attempt began, where the cluster's epoch was
+// raised since and nothing of the attempt was said in it: the hub may have no record.
+func (l *link) origin(f fleet.Fence) (*wire.Origin, error) {
+	rec, ok := l.r.journal.Attempt(f)
+	if !ok || rec.Authority() >= l.r.journal.Desired().Epoch || len(rec.Proof) == 0 {
+		return nil, nil
+	}
+	from := &wire.Origin{Body: rec.Assignment}
+	if err := wire.Decode(rec.Proof, &from.Order); err != nil {
+		return nil, fmt.Errorf("read the order of %s in the journal: %w", f, err)
+	}
+	return from, nil
+}
+
+// weight is how many bytes of a report an item takes.
+func (l *link) weight(it journal.Item) int {
+	n := len(it.Body)
+	if rec, ok := l.r.journal.Attempt(it.Fence); ok && it.Kind == attempt.KindFinished && rec.Authority() < l.r.journal.Desired().Epoch {
+		n += (len(rec.Assignment) + len(rec.Proof)) * 4 / 3
+	}
+	return n
 }
 
 // settle takes the hub's answer to one report: what is settled leaves the outbox, an

@@ -183,13 +183,13 @@ func (h *Host) attemptDir(job fleet.JobID, f fleet.Fence) string {
 
 // Begin takes an assignment on: its fence is durable when Begin returns, and Run
 // goes on from there. body is the order's body as it was signed, which Resume gets
-// back after a restart.
-func (h *Host) Begin(asg Assignment, order string, body []byte) (*Attempt, error) {
+// back after a restart, and proof the order itself.
+func (h *Host) Begin(asg Assignment, order string, body, proof []byte) (*Attempt, error) {
 	a := h.attempt(asg)
 	if filepath.Base(string(asg.Job)) != string(asg.Job) || asg.Job == "" || asg.Job[0] == '.' {
 		return nil, fmt.Errorf("take on job %q: not an id: %w", asg.Job, fleet.BadRequest)
 	}
-	err := h.Journal.Begin(journal.Attempt{Job: asg.Job, Fence: asg.Fence, Order: order, Assignment: body, Dir: a.dir})
+	err := h.Journal.Begin(journal.Attempt{Job: asg.Job, Fence: asg.Fence, Order: order, Assignment: body, Proof: proof, Dir: a.dir})
 	if err != nil {
 		return nil, fmt.Errorf("take on job %s: %w", asg.Job, err)
 	}

@@ -136,7 +136,7 @@ func (a *Attempt) answer(ctx context.Context, dir, id string) {
 	ctx, cancel := context.WithTimeout(ctx, credentialWait)
 	defer cancel()
 	var c Credential
-	if err := a.host.Hub.Permit(ctx, a.asg.Job, a.asg.Fence, journal.Push{Remote: q.remote()}); err != nil {
+	if err := a.permitSoon(ctx, journal.Push{Remote: q.remote()}); err != nil {
 		a.log.Info("git credentials refused", "host", q.Host, "err", err)
 	} else if all, err := LoadCredentials(a.host.CredentialFile); err != nil {
 		a.log.Warn("git credentials can't be read", "err", err)

@@ -21,6 +21,7 @@ const (
 	KindGone     = "gone"
 	KindSealed   = "sealed"
 	KindPushed   = "pushed"
+	KindRenewed  = "renewed"
 )
 
 // Accepted asks for the permit to start.
@@ -80,6 +81,12 @@ type Pushed struct {
 	Ref    string `json:"ref"`
 	SHA    string `json:"sha"`
 	Result string `json:"result"`
+}
+
+// Renewed says that the attempt goes on in a later epoch of the cluster.
+type Renewed struct {
+	Epoch     uint64 `json:"epoch"`
+	Permitted bool   `json:"permitted"`
 }
 
 func (a *Attempt) item(kind string, body any) (journal.Item, error) {

@@ -63,9 +63,10 @@ func (d Desired) Less(e Desired) bool {
 type Attempt struct {
 	Job        fleet.JobID `json:"job"`
 	Fence      fleet.Fence `json:"fence"`
-	Order      string      `json:"order"`      // id of the order that assigned it
-	Assignment []byte      `json:"assignment"` // the order's body, byte by byte as it was signed
-	Dir        string      `json:"dir"`        // its runtime directory
+	Order      string      `json:"order"`           // id of the order that assigned it
+	Assignment []byte      `json:"assignment"`      // the order's body, byte by byte as it was signed
+	Proof      []byte      `json:"proof,omitempty"` // the order itself as it was received
+	Dir        string      `json:"dir"`             // its runtime directory
 	Progress   Progress    `json:"progress,omitzero"`
 }
 
@@ -87,8 +88,12 @@ type Progress struct {
 	Model       string            `json:"model,omitempty"`
 	Usage       *fleet.Usage      `json:"usage,omitempty"`
 	Facts       uint64            `json:"facts,omitempty"` // number of the last fact told
+	Epoch       uint64            `json:"epoch,omitempty"` // the cluster's, in which it was last renewed; 0: that of its fence
 	Push        *Push             `json:"push,omitempty"`  // wanted after the verdict
 }
+
+// Authority is the epoch of the cluster in which the attempt may have an effect.
+func (a Attempt) Authority() uint64 { return max(a.Fence.Epoch, a.Progress.Epoch) }
 
 // Push is a push that is still owed.
 type Push struct {
