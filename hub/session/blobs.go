@@ -27,6 +27,9 @@ const (
 // or a range of it, that an open attempt of the runner names. HEAD of one that is
 // not stored tells, given ?size=N, how much of an upload of that size is durable.
 func (s *Server) FetchBlob(w http.ResponseWriter, r *http.Request) {
+	if !s.here(w, r, true) { // the session may have been handed on too
+		return
+	}
 	x, d, err := s.blobRequest(r)
 	if err != nil {
 		s.problem(w, statusOf(err), err)
@@ -83,6 +86,9 @@ func (s *Server) blobOffset(w http.ResponseWriter, r *http.Request, d fleet.Dige
 // header how many bytes are durable: 201 when the blob is stored, 202 while parts
 // are missing, 409 for a part that does not join.
 func (s *Server) StoreBlob(w http.ResponseWriter, r *http.Request) {
+	if !s.here(w, r, true) { // the session may have been handed on too
+		return
+	}
 	x, d, err := s.blobRequest(r)
 	if err != nil {
 		s.problem(w, statusOf(err), err)
@@ -160,9 +166,6 @@ func (s *Server) storePart(ctx context.Context, d fleet.Digest, part []byte, off
 
 // blobRequest sees whose request it is, by the key of a live session.
 func (s *Server) blobRequest(r *http.Request) (*session, fleet.Digest, error) {
-	if !s.cfg.Leading() {
-		return nil, "", fmt.Errorf("this hub does not lead: %w", fleet.Unavailable)
-	}
 	auth := r.Header.Get("Authorization")
 	id, err := wire.BlobSession(auth)
 	if err != nil {

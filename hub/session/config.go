@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"tugline.dev/tugline/hub/blob"
@@ -41,6 +42,14 @@ type Config struct {
 	Leading  func() bool     // required; true only once this term's barrier has passed
 	Leader   func() string   // base URL of the leading hub, empty if unknown; default: unknown
 	Hubs     func() []string // base URLs of all hubs; default: none
+
+	URL string // base URL of this hub, to see whether Leader names the same one
+	// Forward has the leader answer a request. An error says that nothing was answered
+	// yet: it wraps fleet.OutcomeUnknown where the request may have been done. nil: a
+	// follower hands nothing on.
+	Forward func(w http.ResponseWriter, r *http.Request) error
+	// Forwarded says that another node handed the request on. Default: never.
+	Forwarded func(r *http.Request) bool
 
 	// Judge gives the verdict on a job whose end alone decides it, or nil. It
 	// rides in the command that records the end. Default: nil always.
@@ -90,6 +99,9 @@ func (c *Config) validate() error {
 	}
 	if c.Leader == nil {
 		c.Leader = func() string { return "" }
+	}
+	if c.Forwarded == nil {
+		c.Forwarded = func(*http.Request) bool { return false }
 	}
 	if c.Hubs == nil {
 		c.Hubs = func() []string { return nil }

@@ -18,7 +18,7 @@ import (
 // Enrol is POST /v1/enrol: a ticket's secret and a runner's public keys become an
 // identity. The same keys may ask again and get the same answer.
 func (s *Server) Enrol(w http.ResponseWriter, r *http.Request) {
-	if !s.here(w, r) {
+	if !s.here(w, r, false) {
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxEnrol))

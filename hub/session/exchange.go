@@ -30,7 +30,7 @@ type opening struct {
 // Exchange is POST /v1/runners/{id}/exchange: the frames of a session over plain
 // HTTP. The query names the channel, a header the session.
 func (s *Server) Exchange(w http.ResponseWriter, r *http.Request) {
-	if !s.here(w, r) {
+	if !s.here(w, r, true) {
 		return
 	}
 	runner, id, channel := fleet.RunnerID(r.PathValue("id")), r.Header.Get(wire.SessionHeader), r.URL.Query().Get("channel")

@@ -10,12 +10,27 @@ import (
 	"tugline.dev/tugline/shared/wire"
 )
 
-// here sees that this node serves runners: another one is pointed to the leader.
-func (s *Server) here(w http.ResponseWriter, r *http.Request) bool {
+// here sees that this node serves runners. A follower points them to the leader, or
+// hands the request on to it: always where the runner may know no other way
+// (carried), else only where pointing would lead to the same address, of a proxy in
+// front of all. What another node handed on goes no further.
+func (s *Server) here(w http.ResponseWriter, r *http.Request, carried bool) bool {
 	if s.cfg.Leading() {
 		return true
 	}
-	if leader := s.cfg.Leader(); leader != "" {
+	leader, forwarded := s.cfg.Leader(), s.cfg.Forwarded(r)
+	switch {
+	case leader == "":
+	case forwarded:
+		w.Header().Set(wire.LeaderHeader, leader)
+		s.answer(w, http.StatusServiceUnavailable, fleet.Unavailable, "this hub was asked as the leader and is it no more; try again")
+		return false
+	case s.cfg.Forward != nil && (carried || leader == s.cfg.URL):
+		if err := s.cfg.Forward(w, r); err != nil {
+			s.problem(w, statusOf(err), err)
+		}
+		return false
+	default:
 		w.Header().Set(wire.LeaderHeader, leader)
 		w.Header().Set("Location", strings.TrimSuffix(leader, "/")+r.URL.RequestURI())
 		s.answer(w, http.StatusTemporaryRedirect, fleet.Unavailable, "another hub leads; connect to it")

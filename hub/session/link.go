@@ -18,7 +18,7 @@ import (
 // returns once the connection is taken over; the session then has one goroutine
 // that reads, and others only while there is something to do.
 func (s *Server) Link(w http.ResponseWriter, r *http.Request) {
-	if !s.here(w, r) {
+	if !s.here(w, r, false) {
 		return
 	}
 	select {
