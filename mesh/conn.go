@@ -372,6 +372,5 @@ func (l *Listener) Addr() net.Addr {
 	return &net.TCPAddr{IP: l.mesh.cfg.addr.AsSlice(), Port: l.port}
 }
 
-
 // past is a deadline that has been.
 var past = time.Unix(1, 0)
