@@ -41,6 +41,7 @@ func (x *session) heartbeat(body []byte) ([]byte, error) {
 	}
 	open := v.OpenOf(x.runner)
 	interval := s.interval(open)
+	strays := x.findStrays(v, hb.Attempts)
 	x.mu.Lock()
 	if hb.Count < x.count {
 		was := x.count
@@ -49,7 +50,7 @@ func (x *session) heartbeat(body []byte) ([]byte, error) {
 	}
 	x.beatAt, x.interval, x.slots, x.declining, x.count = s.now(), interval, max(hb.Slots, 0), hb.Declining, hb.Count
 	x.full = x.full || hb.Full
-	x.views = hb.Attempts
+	x.views, x.strays = hb.Attempts, strays
 	if hb.Keys != nil {
 		x.held = hb.Keys
 	}

@@ -3,9 +3,9 @@ package session
 import (
 	"fmt"
 	"io"
-	"unicode/utf8"
-
+	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/shared/fleet"
@@ -24,9 +24,9 @@ func (x *session) reply(v state.View, open []state.Open, views []wire.AttemptVie
 	if r, ok := v.Runner(x.runner); ok {
 		rep.Keys = x.news(keys, r)
 	}
-	shown := make(map[fleet.Fence]bool, len(views))
+	shown := make(map[fleet.Fence]string, len(views)) // the phase
 	for _, w := range views {
-		shown[w.Fence] = true
+		shown[w.Fence] = w.Phase
 	}
 	listed := make(map[fleet.Fence]bool, len(open))
 	room := maxReply
@@ -35,30 +35,34 @@ func (x *session) reply(v state.View, open []state.Open, views []wire.AttemptVie
 		rep.Desired = x.want(rep.Desired, o, shown[o.Attempt.Fence], keys, &room)
 	}
 	// What the runner shows beyond that is looked up. A job or attempt that the
-	// state does not know is left out, which tells the runner to keep it.
+	// state does not know is left out, which tells the runner to keep it, until all
+	// there is of it is on record as an orphan.
 	for _, w := range views {
 		if listed[w.Fence] {
 			continue
 		}
-		j, ok := v.Job(w.Job)
-		if !ok {
-			continue
-		}
-		tu, a := j.Find(w.Fence)
-		if a == nil || a.Runner != x.runner {
+		j, tu, a, err := x.own(v, w.Job, w.Fence)
+		if err != nil {
+			if x.orphanDone(v, w.Job, w.Fence) {
+				rep.Desired = append(rep.Desired, wire.Desired{Job: w.Job, Fence: w.Fence, Intent: wire.IntentForget})
+			}
 			continue
 		}
 		listed[w.Fence] = true
-		rep.Desired = x.want(rep.Desired, state.Open{Job: j, Turn: tu, Attempt: a}, true, keys, &room)
+		rep.Desired = x.want(rep.Desired, state.Open{Job: j, Turn: tu, Attempt: a}, w.Phase, keys, &room)
 	}
 	return wire.Encode(rep)
 }
 
 // want adds the line of one attempt. An order that finds no room, or cannot be made
 // now, is left out of its line and comes with the next beat.
-func (x *session) want(set []wire.Desired, o state.Open, shown bool, keys *Keys, room *int) []wire.Desired {
-	a := o.Attempt
+func (x *session) want(set []wire.Desired, o state.Open, phase string, keys *Keys, room *int) []wire.Desired {
+	a, epoch := o.Attempt, x.srv.cfg.Standing().Epoch
 	intent, reason := state.Want(o.Job, o.Turn, a)
+	renew := renewed(epoch, o, phase)
+	if renew && state.MayRegain(o.Job, o.Turn, a) {
+		intent, reason = "run", ""
+	}
 	if intent == "" {
 		return set
 	}
@@ -69,7 +73,9 @@ func (x *session) want(set []wire.Desired, o state.Open, shown bool, keys *Keys,
 	switch {
 	case d.Intent == wire.IntentStop:
 		kind, body = wire.OrderStop, wire.Stop{Reason: reason}
-	case d.Intent == wire.IntentRun && a.State == fleet.AttemptAssigned && !shown:
+	case renew:
+		kind, body, critical, reason = wire.OrderRenew, wire.Renew{Epoch: epoch}, []string{"epoch"}, strconv.FormatUint(epoch, 10)
+	case d.Intent == wire.IntentRun && a.State == fleet.AttemptAssigned && phase == "":
 		as := x.srv.assignment(o)
 		kind, body, critical = wire.OrderAssign, as, wire.Critical(as)
 	default:

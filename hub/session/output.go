@@ -30,7 +30,8 @@ func (x *session) store(ctx context.Context, o wire.Output) (durable int64, err 
 	if !s.cfg.Leading() {
 		return 0, fmt.Errorf("this hub does not lead: %w", fleet.Unavailable)
 	}
-	if _, _, _, err := x.own(s.cfg.Proposer.View(), o.Job, o.Fence); err != nil {
+	v := s.cfg.Proposer.View()
+	if _, _, _, err := x.own(v, o.Job, o.Fence); err != nil && !x.unrecorded(v, o.Job, o.Fence) {
 		return 0, err
 	}
 	key := streamKey(o.Job, o.Fence, o.Stream)

@@ -49,6 +49,7 @@ type session struct {
 	journalID string
 	count     uint64
 	views     []wire.AttemptView   // of the last heartbeat
+	strays    string               // the same; see findStrays
 	held      *wire.KeysHeld       // as last shown; nil: it does not know of replaced keys
 	proposed  map[fleet.Fence]bool // phase or revival proposed and not yet answered
 }
@@ -128,6 +129,6 @@ func (x *session) presence() fleet.Presence {
 	return fleet.Presence{
 		Runner: x.runner, Connected: x.ended == nil, Session: x.id, Transport: x.transport,
 		LastBeat: x.beatAt, Interval: x.interval, Slots: x.slots, Full: x.full,
-		Declining: x.declining, Address: x.address,
+		Declining: x.declining, Address: x.address, Strays: x.strays,
 	}
 }

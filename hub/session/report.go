@@ -85,6 +85,9 @@ func (x *session) settle(ctx context.Context, it *wire.ReportItem) wire.ItemAck 
 		return ack
 	}
 	ack.Code, ack.Detail, ack.Retry = codeOf(err), sentence(err), transient(err)
+	if it.Renewed != nil && ack.Code == fleet.StaleEpoch {
+		ack.Retry = false // the next set has an order for the present one
+	}
 	if ack.Retry {
 		x.srv.cfg.Logger.Warn("report item to be repeated", "runner", x.runner, "job", it.Job, "fence", it.Fence.String(), "err", err)
 	}
@@ -99,17 +102,20 @@ func (x *session) commit(ctx context.Context, it *wire.ReportItem) error {
 	}
 	v := s.cfg.Proposer.View()
 	j, t, a, err := x.own(v, it.Job, it.Fence)
-	if err != nil {
+	if err != nil && !x.unrecorded(v, it.Job, it.Fence) {
 		return err
 	}
 	set := 0
-	for _, b := range []bool{it.Accepted != nil, it.Declined != nil, len(it.Facts) > 0, it.Finished != nil, it.Lost != nil, it.Gone, it.Sealed != nil, it.Evidence != nil, it.Pushed != nil} {
+	for _, b := range []bool{it.Accepted != nil, it.Declined != nil, len(it.Facts) > 0, it.Finished != nil, it.Lost != nil, it.Gone, it.Sealed != nil, it.Evidence != nil, it.Pushed != nil, it.Renewed != nil} {
 		if b {
 			set++
 		}
 	}
 	if set != 1 {
 		return fmt.Errorf("report item %d says %d things instead of one: %w", it.Seq, set, fleet.BadRequest)
+	}
+	if err != nil {
+		return x.orphan(ctx, v, it, err)
 	}
 	switch {
 	case it.Accepted != nil:
@@ -131,6 +137,8 @@ func (x *session) commit(ctx context.Context, it *wire.ReportItem) error {
 		return err
 	case it.Sealed != nil:
 		return x.seal(ctx, a, it)
+	case it.Renewed != nil:
+		return s.propose(ctx, &state.RenewAttempt{Job: it.Job, Fence: it.Fence, Epoch: it.Renewed.Epoch, Accepted: it.Renewed.Permitted})
 	case it.Evidence != nil:
 		if err := checkSizes(&it.Evidence.Evidence); err != nil {
 			return err
@@ -262,6 +270,14 @@ func (x *session) seal(ctx context.Context, a *fleet.Attempt, it *wire.ReportIte
 	if a.State == fleet.AttemptAssigned || a.State == fleet.AttemptRunning {
 		return fmt.Errorf("attempt %s of job %s is %s; a log is sealed after its end is recorded: %w", it.Fence, it.Job, a.State, fleet.Conflict)
 	}
+	if err := x.sealStreams(ctx, it); err != nil {
+		return err
+	}
+	return x.srv.propose(ctx, &state.SealLog{Job: it.Job, Fence: it.Fence, Output: it.Sealed.Output, Events: it.Sealed.Events})
+}
+
+// sealStreams closes both streams of an attempt.
+func (x *session) sealStreams(ctx context.Context, it *wire.ReportItem) error {
 	if err := checkSizes(nil, it.Sealed.Output, it.Sealed.Events); err != nil {
 		return err
 	}
@@ -274,10 +290,7 @@ func (x *session) seal(ctx context.Context, a *fleet.Attempt, it *wire.ReportIte
 	}
 	output := x.sealStream(ctx, it, wire.StreamOutput, it.Sealed.Output)
 	wg.Wait()
-	if err := cmp.Or(output, events); err != nil {
-		return err
-	}
-	return x.srv.propose(ctx, &state.SealLog{Job: it.Job, Fence: it.Fence, Output: it.Sealed.Output, Events: it.Sealed.Events})
+	return cmp.Or(output, events)
 }
 
 // sealStream closes one stream. Of an empty one the record of the job says enough.
@@ -322,6 +335,9 @@ func (x *session) grant(ctx context.Context, p wire.Permit) error {
 	v := x.srv.cfg.Proposer.View()
 	j, t, a, err := x.own(v, p.Job, p.Fence)
 	if err != nil {
+		if x.unrecorded(v, p.Job, p.Fence) {
+			return x.noPermit(v, p.Job, p.Fence)
+		}
 		return err
 	}
 	c := &state.GrantPush{Job: p.Job, Fence: p.Fence, Remote: p.Remote, Ref: p.Ref, SHA: p.SHA}

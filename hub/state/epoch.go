@@ -121,11 +121,28 @@ func (c *RenewAttempt) apply(t *txn) Result {
 		return refuse(fleet.StaleFence, "attempt %s of job %s is not accepted, and goes on no more", c.Fence, c.Job)
 	case a.Authority() >= c.Epoch:
 		return Result{ID: string(j.ID), Repeated: true, Job: j}
-	case a.State == fleet.AttemptAbandoned || tu != j.Turn() || tu.Current != a.N:
-		return refuse(fleet.NotCurrent, "attempt %s of job %s is not the current one", c.Fence, c.Job)
+	case !Renewable(t.meta.Epoch, j, tu, a):
+		return refuse(fleet.NotCurrent, "attempt %s of job %s is not the current one, or was given up", c.Fence, c.Job)
 	}
 	a.Epoch = c.Epoch
 	return t.put(j)
+}
+
+// Renewable says whether an attempt was authorised before the given epoch and may be
+// renewed in it: it is the current one, and nobody wants it stopped.
+func Renewable(epoch uint64, j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt) bool {
+	if a.AcceptedAt == nil || a.Authority() >= epoch || tu != j.Turn() || tu.Current != a.N || a.Stop != "" {
+		return false
+	}
+	switch a.State {
+	case fleet.AttemptRunning:
+		return true
+	case fleet.AttemptLost:
+		return !a.Gone
+	case fleet.AttemptFinished: // what is left to do under it is a push
+		return j.Spec.Push != "" && j.State != fleet.Cancelled
+	}
+	return false
 }
 
 // MayRegain says whether an attempt that was returned by a raised epoch would become
