@@ -212,7 +212,10 @@ func (x *session) mayStore(v state.View) bool {
 	x.mu.Unlock()
 	return slices.ContainsFunc(views, func(w wire.AttemptView) bool {
 		_, _, a, err := x.own(v, w.Job, w.Fence)
-		return err == nil && a.AcceptedAt != nil
+		if err != nil {
+			return x.orphanKnown(v, w.Job, w.Fence)
+		}
+		return a.AcceptedAt != nil
 	})
 }
 
