@@ -89,8 +89,9 @@ func Attach(dir string) (Status, error) {
 	}
 }
 
-// Wait blocks until a job has exited or is gone, or the context ends. It looks in growing intervals of at most
-// 20 ms, which costs little beside a job, and works alike for supervisors of this runner and of an earlier one.
+// Wait blocks until a job has exited or is gone, or the context ends. It works alike for supervisors of this runner and
+// of an earlier one. Where the kernel tells of the end of a process it looks once a second beside that, else in growing
+// intervals of at most 20 ms.
 func Wait(ctx context.Context, dir string) (Status, error) {
 	pause := time.Millisecond
 	timer := time.NewTimer(pause)
@@ -98,13 +99,17 @@ func Wait(ctx context.Context, dir string) (Status, error) {
 	for {
 		st, _ := recorded(dir)
 		for readExit(dir) == nil && st.Boot == bootID() && alive(st.Supervisor) {
-			timer.Reset(pause)
-			select {
-			case <-ctx.Done():
-				return Status{State: Running, Started: st}, contextError(ctx)
-			case <-timer.C:
+			if !awaitEnd(ctx, st.Supervisor, time.Second) {
+				timer.Reset(pause)
+				select {
+				case <-ctx.Done():
+				case <-timer.C:
+				}
+				pause = min(pause+pause/8, 20*time.Millisecond)
 			}
-			pause = min(pause+pause/8, 20*time.Millisecond)
+			if ctx.Err() != nil {
+				return Status{State: Running, Started: st}, contextError(ctx)
+			}
 		}
 		status, err := Attach(dir)
 		if err != nil || status.State != Running {
