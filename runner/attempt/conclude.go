@@ -39,7 +39,14 @@ type deliveredBlob struct {
 
 func (a *Attempt) deliveryFile() string { return filepath.Join(a.dir, "delivery.json") }
 
+// saveDelivery notes what is to be delivered; nothing needs no file.
 func (a *Attempt) saveDelivery(d delivery) error {
+	if len(d.Blobs) == 0 {
+		if err := os.Remove(a.deliveryFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("note what is to be delivered: %w", err)
+		}
+		return nil
+	}
 	b, err := json.Marshal(d)
 	if err != nil {
 		return fmt.Errorf("note what is to be delivered: %w", err)

@@ -272,16 +272,8 @@ func (a *Attempt) derive(ctx, over context.Context, f *feed) (_ fleet.Outcome, e
 			req.PriorUsage = *r.Usage
 		}
 	}
-	var file *os.File
-	err = a.insist(ctx, func() (err error) {
-		file, err = os.OpenFile(a.eventsFile(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-		return err
-	})
-	if err != nil {
-		return fleet.Outcome{}, fmt.Errorf("derive events: %w", err)
-	}
-	defer file.Close()
-	d := &derived{a: a, f: f, parser: h.Parser(req), file: file}
+	d := &derived{a: a, f: f, parser: h.Parser(req)}
+	defer func() { _ = d.file.Close() }() // of no file is an error
 	if rec, ok := a.host.Journal.Attempt(a.asg.Fence); ok {
 		for _, dir := range []string{rec.Progress.Dir, rec.Progress.RealDir} {
 			if dir != "" {
@@ -338,7 +330,7 @@ type derived struct {
 	a      *Attempt
 	f      *feed
 	parser harness.Parser
-	file   *os.File
+	file   *os.File // made for the first event
 	roots  roots
 	unsaid []byte // lines that are not in the file yet
 	rest   []byte // of a frame that is not whole yet
@@ -391,7 +383,16 @@ func (d *derived) write(events []fleet.Event) {
 // new lengths. What a reader has seen of the file never changes.
 func (d *derived) publish(ctx context.Context, final bool) error {
 	if len(d.unsaid) > 0 {
-		err := d.a.insist(ctx, func() error { _, err := d.file.WriteAt(d.unsaid, d.bytes); return err })
+		err := d.a.insist(ctx, func() (err error) {
+			if d.file == nil {
+				if d.file, err = os.OpenFile(d.a.eventsFile(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600); err != nil {
+					d.file = nil
+					return err
+				}
+			}
+			_, err = d.file.WriteAt(d.unsaid, d.bytes)
+			return err
+		})
 		if err != nil {
 			return fmt.Errorf("write events: %w", err)
 		}

@@ -127,10 +127,9 @@ func (a *Attempt) makeReady(ctx context.Context) (ready readiness, err error) {
 	if _, d := a.host.Policy().permit(spec); d != nil {
 		return ready, d
 	}
-	for _, dir := range []string{a.dir, a.scratchDir(), a.artifactsDir()} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return ready, fmt.Errorf("make attempt directory: %w", err)
-		}
+	// The attempt's directory and its scratch directory are above it.
+	if err := os.MkdirAll(a.artifactsDir(), 0o700); err != nil {
+		return ready, fmt.Errorf("make attempt directory: %w", err)
 	}
 	prompt, argv, err := a.inputs(ctx)
 	if err != nil {

@@ -81,6 +81,9 @@ func spawn(ctx context.Context, self, dir string, l Launch) (Status, error) {
 
 // prepare makes the directory and writes the launch.
 func prepare(dir string, l Launch) error {
+	if os.Mkdir(dir, 0o700) == nil {
+		return writeLaunch(dir, l) // it is new, and so holds nothing
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
