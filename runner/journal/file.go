@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -23,7 +24,8 @@ const (
 	compactSize = 1 << 20 // bytes of growth after which a file is rewritten
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// castagnoli is made when it is first asked for: most processes of this program have no journal.
+var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
 
 func frame(r record) ([]byte, error) {
 	payload, err := json.Marshal(r)
@@ -35,7 +37,7 @@ func frame(r record) ([]byte, error) {
 	}
 	b := make([]byte, frameHead, frameHead+len(payload))
 	binary.LittleEndian.PutUint32(b, uint32(len(payload)))
-	binary.LittleEndian.PutUint32(b[4:], crc32.Checksum(payload, castagnoli))
+	binary.LittleEndian.PutUint32(b[4:], crc32.Checksum(payload, castagnoli()))
 	return append(b, payload...), nil
 }
 
@@ -49,7 +51,7 @@ func next(b []byte) (r record, size int, ok bool) {
 		return r, 0, false
 	}
 	payload := b[frameHead : frameHead+n]
-	if crc32.Checksum(payload, castagnoli) != binary.LittleEndian.Uint32(b[4:]) || json.Unmarshal(payload, &r) != nil {
+	if crc32.Checksum(payload, castagnoli()) != binary.LittleEndian.Uint32(b[4:]) || json.Unmarshal(payload, &r) != nil {
 		return r, 0, false
 	}
 	return r, frameHead + n, true
