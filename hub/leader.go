@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,7 +25,7 @@ func (h *Hub) lead(ctx context.Context) error {
 	h.leading.Store(true)
 	defer h.leading.Store(false)
 	h.log.Info("leading")
-	l := &term{hub: h, since: time.Now(), first: map[fleet.Fence]time.Time{}}
+	l := &term{hub: h, since: time.Now(), began: h.wall(), first: map[fleet.Fence]time.Time{}}
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	for err := l.begin(ctx); err != nil; err = l.begin(ctx) {
@@ -120,7 +121,8 @@ func (h *Hub) poke() {
 // term is one time of leading.
 type term struct {
 	hub      *Hub
-	since    time.Time                 // every runner has a full lease from here
+	since    time.Time                 // every runner that was not silent has a full lease from here
+	began    time.Time                 // the same by the wall clock
 	first    map[fleet.Fence]time.Time // when an unaccepted assignment was first seen
 	doubted  bool                      // the clock is not believed
 	disposed time.Time                 // when the disks were last looked through
@@ -181,12 +183,16 @@ func (l *term) overdue(ctx context.Context) {
 
 // silence ends attempts of runners that do not answer.
 func (l *term) silence(ctx context.Context) {
-	present := l.presence()
-	for _, cmd := range due(collect(l.hub.entries.View()), lease{
-		since: l.since, now: time.Now(), first: l.first,
-		heard: func(r fleet.RunnerID) time.Time { return present[r].LastBeat },
-		shown: l.hub.sessions.Shown,
-	}) {
+	present, v := l.presence(), l.hub.entries.View()
+	open, seen := collect(v), lease{
+		since: l.since, now: time.Now(), began: l.began, first: l.first,
+		heard:    func(r fleet.RunnerID) time.Time { return present[r].LastBeat },
+		shown:    l.hub.sessions.Shown,
+		runner:   v.Runner,
+		interval: func(r fleet.RunnerID) time.Duration { return present[r].Interval },
+	}
+	marked := slices.DeleteFunc(v.Runners(), func(r *fleet.Runner) bool { return r.SilentSince == nil })
+	for _, cmd := range slices.Concat(due(open, seen), silences(open, marked, seen)) {
 		l.propose(ctx, cmd)
 	}
 }
