@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -14,7 +15,10 @@ import (
 // boltStore keeps raft's log and its few variables in a bbolt file, laid out as
 // raft-boltdb does it and at less cost: that makes an encoder anew for every entry,
 // which takes longer than all the rest of an append.
-type boltStore struct{ db *bbolt.DB }
+type boltStore struct {
+	db     *bbolt.DB
+	commit atomic.Uint64 // newest entry known to be committed
+}
 
 var (
 	bucketLogs = []byte("logs")
@@ -22,6 +26,10 @@ var (
 
 	// errNotFound is known to raft by its text.
 	errNotFound = errors.New("not found")
+
+	// keyCommit is the newest entry that was known to be committed when the last
+	// ones were stored.
+	keyCommit = []byte("tugline.commit")
 )
 
 func openBolt(path string) (backend, error) {
@@ -52,11 +60,13 @@ func openBolt(path string) (backend, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return &boltStore{db}, nil
+	return &boltStore{db: db}, nil
 }
 
 // Close implements io.Closer.
 func (s *boltStore) Close() error { return s.db.Close() }
+
+func (s *boltStore) committed(index uint64) { s.commit.Store(index) }
 
 // FirstIndex implements raft.LogStore.
 func (s *boltStore) FirstIndex() (uint64, error) { return s.end((*bbolt.Cursor).First) }
@@ -113,6 +123,9 @@ func (s *boltStore) StoreLogs(logs []*raft.Log) error {
 			if err := b.Put(room[from:mid:mid], room[mid:len(room):len(room)]); err != nil {
 				return err
 			}
+		}
+		if c := s.commit.Load(); c > 0 {
+			return tx.Bucket(bucketConf).Put(keyCommit, key(c))
 		}
 		return nil
 	})

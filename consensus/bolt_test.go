@@ -3,6 +3,7 @@ package consensus
 import (
 	"bytes"
 	"errors"
+	"io"
 	"path/filepath"
 	"testing"
 	"time"
@@ -41,7 +42,11 @@ func TestStoreFormat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []backend{theirs, ours} {
+	for _, s := range []interface {
+		raft.LogStore
+		raft.StableStore
+		io.Closer
+	}{theirs, ours} {
 		if err := errors.Join(s.StoreLogs(want), s.SetUint64([]byte("term"), 7), s.Set([]byte("vote"), []byte("n1")), s.Close()); err != nil {
 			t.Fatal(err)
 		}

@@ -27,6 +27,11 @@ var (
 	ErrLastVoter = errors.New("the last voter of the group")
 	// ErrNobody says that there is no other voter.
 	ErrNobody = errors.New("there is no other voter")
+	// ErrBehind says that a learner lacks too much of the log for a vote.
+	ErrBehind = errors.New("has not caught up")
+	// ErrLostDisk stops a node that the group takes for a voter and that has lost
+	// what it voted and stored.
+	ErrLostDisk = errors.New("the group gave this node a vote, and its disk is new: take it out of the group, then add it as a new node with another id")
 	// ErrLostLeadership is the cause of a cancelled WhileLeader context.
 	ErrLostLeadership = errors.New("lost leadership")
 )
@@ -34,7 +39,7 @@ var (
 // FatalError is why a node stopped by itself. A node that goes on after one
 // would hold a state that no other node has.
 type FatalError struct {
-	Op    string // apply, restore, append, read, or save
+	Op    string // apply, restore, append, read, save, or join
 	Index uint64 // log index where one is known, else 0
 	Err   error
 }

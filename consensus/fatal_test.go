@@ -136,7 +136,7 @@ func TestRefusedSnapshotFailsOpen(t *testing.T) {
 
 func TestUnknownSnapshotFormat(t *testing.T) {
 	for _, head := range []string{"", "TGS", "TGS9" + "\x00\x00\x00\x00\x00\x00\x00\x01[]"} {
-		m := &machine{fsm: &ledger{}, fail: func(*FatalError) {}}
+		m := &machine{fsm: &ledger{}, fail: func(*FatalError) {}, setBack: func() bool { return false }}
 		err := m.Restore(readCloser{bytes.NewReader([]byte(head))})
 		var fatal *FatalError
 		if !errors.As(err, &fatal) {

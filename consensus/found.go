@@ -30,20 +30,23 @@ func (n *Node) foundIn(rc *raft.Config) error {
 	if owner != "" && owner != n.cfg.NodeID {
 		return fmt.Errorf("as node %q: the directory belongs to [%q]; start it under that id", n.cfg.NodeID, owner)
 	}
+	waits, err := n.variable(keyJoin)
+	if err != nil {
+		return err
+	}
+	n.joining.Store(waits != "")
 	has, err := raft.HasExistingState(n.store, n.store, n.snaps)
 	if err != nil || has {
 		return err
 	}
-	waits, err := n.variable(keyJoin)
 	switch {
-	case err != nil:
-		return err
 	case waits != "" && n.cfg.Bootstrap:
 		return errors.New("the node in it waits to be added to a group: bootstrap in an empty directory")
 	case waits != "":
 		return nil
 	case n.cfg.Join:
 		n.log.Info("waiting to be added to a group")
+		n.joining.Store(true)
 		return errors.Join(n.store.Set(keyNode, []byte(n.cfg.NodeID)), n.store.Set(keyJoin, []byte("1")))
 	case !n.cfg.Bootstrap:
 		return ErrEmpty

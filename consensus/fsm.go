@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
@@ -20,10 +21,14 @@ const snapshotMagic = "TGS1"
 // raft had already queued, and not by a snapshot, which would put the entry
 // that failed behind the node for ever.
 type machine struct {
+	mu      sync.Mutex // held while the state machine is in use
 	fsm     FSM
 	fail    func(*FatalError)
 	applied atomic.Uint64
 	fatal   atomic.Pointer[FatalError]
+	// setBack is set while raft takes a backup, which it would panic on if it were
+	// refused.
+	setBack func() bool
 }
 
 // outcome is what a committed entry came to, in the response of raft's future.
@@ -37,6 +42,8 @@ type outcome struct {
 // right after a bootstrap.
 func (m *machine) ApplyBatch(logs []*raft.Log) []any {
 	out := make([]any, len(logs))
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if b, ok := m.fsm.(Batcher); ok {
 		b.Begin()
 		defer b.End()
@@ -50,7 +57,7 @@ func (m *machine) ApplyBatch(logs []*raft.Log) []any {
 }
 
 // Apply implements raft.FSM.
-func (m *machine) Apply(l *raft.Log) any { return m.apply(l) }
+func (m *machine) Apply(l *raft.Log) any { return m.ApplyBatch([]*raft.Log{l})[0] }
 
 func (m *machine) apply(l *raft.Log) outcome {
 	if fatal := m.fatal.Load(); fatal != nil {
@@ -71,7 +78,12 @@ func (m *machine) stop(fatal *FatalError) error {
 }
 
 // Snapshot implements raft.FSM.
-func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
+func (m *machine) Snapshot() (raft.FSMSnapshot, error) { return m.view() }
+
+// view is the state as of now.
+func (m *machine) view() (*view, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if fatal := m.fatal.Load(); fatal != nil {
 		return nil, fatal
 	}
@@ -84,6 +96,16 @@ func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
 
 // Restore implements raft.FSM.
 func (m *machine) Restore(r io.ReadCloser) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := m.restore(r)
+	if err != nil && m.setBack() {
+		return nil // the node stops, and applies nothing more
+	}
+	return err
+}
+
+func (m *machine) restore(r io.Reader) error {
 	var head [len(snapshotMagic) + 8]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return m.stop(&FatalError{Op: "restore", Err: fmt.Errorf("read snapshot header: %w", err)})

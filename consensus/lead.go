@@ -13,6 +13,8 @@ const barrierRetry = 20 * time.Millisecond
 // leadership is this node's own view of whether it leads.
 type leadership struct {
 	mu      sync.Mutex
+	leads   bool          // raft says so
+	held    bool          // and yet this node is not to act as leader
 	count   uint64        // times that this node has become leader
 	lost    chan struct{} // closed when the present time ends; nil while not leading
 	changed chan struct{} // closed and replaced at every change
@@ -21,11 +23,27 @@ type leadership struct {
 func (l *leadership) set(lead bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.leads = lead
+	l.turn()
+}
+
+// hold keeps the node from acting as leader, whatever raft says.
+func (l *leadership) hold(held bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held != held {
+		l.held = held
+		l.turn()
+	}
+}
+
+// turn ends the present time and begins the next.
+func (l *leadership) turn() {
 	if l.lost != nil {
 		close(l.lost)
 		l.lost = nil
 	}
-	if lead {
+	if l.leads && !l.held {
 		l.count++
 		l.lost = make(chan struct{})
 	}

@@ -12,12 +12,19 @@ import (
 // changeWait bounds the wait for an earlier change of the members.
 const changeWait = 5 * time.Second
 
+// catchUpWait bounds the wait for a learner that is to get a vote.
+const catchUpWait = 10 * time.Second
+
 // Member is one node of the group, as the newest entry about members on this disk
 // has it.
 type Member struct {
 	ID    string `json:"id"`
 	Addr  string `json:"addr"`  // what Transport.Dial is called with; the id
 	Voter bool   `json:"voter"` // false: a learner, which gets every entry and has no say
+
+	// What the leader knows of the others, and nobody else.
+	Match   uint64        `json:"match"`   // newest entry that it has on disk, 0 unknown
+	Contact time.Duration `json:"contact"` // since it last answered, -1 unknown
 }
 
 // Members are the nodes of the group in the order in which they came. A node that
@@ -28,7 +35,15 @@ func (n *Node) Members() ([]Member, error) {
 	if err := f.Error(); err != nil {
 		return nil, fmt.Errorf("members: %w", err)
 	}
-	return members(f.Configuration()), nil
+	all := members(f.Configuration())
+	for i := range all {
+		p := n.progress(all[i].ID)
+		all[i].Match, all[i].Contact = p.match, -1
+		if !p.contact.IsZero() {
+			all[i].Contact = time.Since(p.contact)
+		}
+	}
+	return all, nil
 }
 
 func members(c raft.Configuration) []Member {
@@ -65,12 +80,10 @@ func (n *Node) AddLearner(ctx context.Context, id string) error {
 	})
 }
 
-// Promote gives the learner id a vote. It returns once that is committed; a voter
-// is left as it is, and ErrNotMember says that the node was not added. Errors are
+// Promote gives the learner id a vote, once it has caught up; a voter is left as it
+// is. It returns once that is committed. ErrNotMember says that the node was not
+// added, ErrBehind that it had not caught up when ctx or 10 s ended. Errors are
 // otherwise those of Propose.
-//
-// A voter that lacks much of the log holds commits up: promote one that has caught
-// up.
 func (n *Node) Promote(ctx context.Context, id string) error {
 	switch m, _, err := n.member(id); {
 	case err != nil || m.Voter:
@@ -78,9 +91,44 @@ func (n *Node) Promote(ctx context.Context, id string) error {
 	case m.ID == "":
 		return fmt.Errorf("promote %s: %w", id, ErrNotMember)
 	}
+	if err := n.leads("promote", nil); err != nil {
+		return err
+	}
+	if err := n.waitCaughtUp(ctx, id); err != nil {
+		return fmt.Errorf("promote %s: %w", id, err)
+	}
 	return n.change(ctx, "promote "+id, func(wait time.Duration) raft.Future {
 		return n.raft.AddVoter(raft.ServerID(id), raft.ServerAddress(id), 0, wait)
 	})
+}
+
+// caughtUp says whether the node id holds all that is committed by now. A voter that
+// does not would hold commits up, and a new node must have seen itself as a learner.
+func (n *Node) caughtUp(id string) bool {
+	p, commit := n.progress(id), n.raft.CommitIndex()
+	return p.match > 0 && p.match >= commit && time.Since(p.contact) < 2*n.cfg.Heartbeat
+}
+
+func (n *Node) waitCaughtUp(ctx context.Context, id string) error {
+	late := time.NewTimer(catchUpWait)
+	defer late.Stop()
+	tick := time.NewTicker(leaderLook)
+	defer tick.Stop()
+	for !n.caughtUp(id) {
+		select {
+		case <-tick.C:
+		case <-late.C:
+			return ErrBehind
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ErrBehind, context.Cause(ctx))
+		case <-n.stopping:
+			return n.refused()
+		}
+		if err := n.leads("wait for it", nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Remove takes the node id out of the group. It returns once that is committed;
@@ -95,12 +143,17 @@ func (n *Node) Remove(ctx context.Context, id string) error {
 	case m.Voter && voters == 1:
 		return fmt.Errorf("remove %s: %w", id, ErrLastVoter)
 	}
+	var next []string
+	if id == n.cfg.NodeID {
+		if next, err = n.successors(""); err != nil {
+			return n.leads("remove", fmt.Errorf("remove %s: %w", id, err))
+		}
+	}
 	err = n.change(ctx, "remove "+id, func(wait time.Duration) raft.Future {
 		return n.raft.RemoveServer(raft.ServerID(id), 0, wait)
 	})
-	if err == nil && id == n.cfg.NodeID {
-		// The others would wait in vain for the next heartbeat.
-		n.handOver(ctx)
+	if err == nil {
+		n.handOver(next) // who would else wait in vain for the next heartbeat
 	}
 	return err
 }

@@ -63,6 +63,8 @@ func (s memoryStore) Close() error {
 	return nil
 }
 
+func (s memoryStore) committed(uint64) {}
+
 func (s memoryStore) FirstIndex() (uint64, error) {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()

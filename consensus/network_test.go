@@ -15,7 +15,7 @@ type network struct {
 	mu    sync.Mutex
 	ports map[string]*port
 	off   map[string]bool
-	conns []*wire
+	conns []*cable
 	// silent makes a dial to a node that is off hang until its timeout.
 	silent bool
 }
@@ -98,7 +98,7 @@ func (p *port) Dial(addr string, timeout time.Duration) (net.Conn, error) {
 		}
 		return nil, errUnreachable
 	}
-	p.net.conns = append(p.net.conns, &wire{near, p.name, addr}, &wire{far, addr, p.name})
+	p.net.conns = append(p.net.conns, &cable{near, p.name, addr}, &cable{far, addr, p.name})
 	p.net.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -112,7 +112,12 @@ func (p *port) Dial(addr string, timeout time.Duration) (net.Conn, error) {
 	}
 }
 
-type wire struct {
+type cable struct {
 	net.Conn
 	from, to string
 }
+
+type address string
+
+func (address) Network() string  { return "memory" }
+func (a address) String() string { return string(a) }

@@ -32,6 +32,10 @@ import (
 // machine hangs.
 const drainGrace = 2 * time.Second
 
+// restoreGrace bounds the same while the state machine takes a backup: raft would
+// panic if it were shut down meanwhile.
+const restoreGrace = time.Minute
+
 var errAborted = errors.New("ended early")
 
 // Node is one running member of a Raft group. Its methods may be called from
@@ -52,8 +56,13 @@ type Node struct {
 	notify     chan bool     // raft blocks on it, so no change of leadership is missed
 	leadership leadership
 	verifier   verifier
-	stalled    atomic.Bool   // the disk is too slow for a leader's
-	watched    chan struct{} // closed when watch has returned
+	begun      chan struct{} // closed when raft is set, or has failed to open
+	opened     time.Time
+	joining    atomic.Bool // the group has not yet shown that it knows this disk
+	abstains   atomic.Bool // told not to stand for election
+	stalled    atomic.Bool // the disk is too slow for a leader's
+	restoring  atomic.Int32
+	watching   sync.WaitGroup
 
 	stopOnce sync.Once
 	stopping chan struct{} // closed first: nothing new is taken
@@ -91,16 +100,17 @@ func open(cfg Config, layer func(backend) backend) (_ *Node, err error) {
 		drained:   make(chan struct{}),
 		collected: make(chan struct{}),
 		notify:    make(chan bool, 8),
-		watched:   make(chan struct{}),
+		begun:     make(chan struct{}),
+		opened:    time.Now(),
 		stopping:  make(chan struct{}),
 		stopped:   make(chan struct{}),
 	}
 	n.leadership.changed = make(chan struct{})
-	n.fsm = &machine{fsm: cfg.FSM, fail: n.fail}
+	n.fsm = &machine{fsm: cfg.FSM, fail: n.fail, setBack: func() bool { return n.restoring.Load() > 0 }}
 	if err := n.openStore(layer); err != nil {
 		return nil, err
 	}
-	n.trans = newTransport(cfg, raftLogger(n.log))
+	n.trans = n.newTransport()
 	defer func() {
 		if err != nil {
 			closeTransport(n.trans)
@@ -120,6 +130,7 @@ func open(cfg Config, layer func(backend) backend) (_ *Node, err error) {
 		err = failed
 	}()
 	<-ended
+	close(n.begun)
 	if err == errAborted {
 		err = n.opening(n.Err())
 	}
@@ -127,7 +138,8 @@ func open(cfg Config, layer func(backend) backend) (_ *Node, err error) {
 		return nil, err
 	}
 	go n.collect()
-	go n.watch()
+	n.watching.Go(n.watchLeader)
+	n.watching.Go(n.watchDisk)
 	go n.run()
 	return n, nil
 }
@@ -140,6 +152,41 @@ func (n *Node) opening(err error) error {
 	return fmt.Errorf("open %s: %w", n.cfg.Dir, err)
 }
 
+// newTransport is raft's transport: without a Transport one that reaches nobody.
+func (n *Node) newTransport() raft.Transport {
+	if n.cfg.Transport == nil {
+		_, trans := raft.NewInmemTransport(raft.ServerAddress(n.cfg.NodeID))
+		return trans
+	}
+	return newWire(n.cfg, n.log, n)
+}
+
+func closeTransport(trans raft.Transport) {
+	if c, ok := trans.(raft.WithClose); ok {
+		c.Close()
+	}
+}
+
+// progress of another node; nothing is known of it without a Transport or on a node
+// that does not lead.
+func (n *Node) progress(id string) progress {
+	w, ok := n.trans.(*wire)
+	if !ok || n.raft.State() != raft.Leader {
+		return progress{}
+	}
+	return w.progress(id, n.raft.CurrentTerm())
+}
+
+// commitIndex is 0 until raft has begun.
+func (n *Node) commitIndex() uint64 {
+	select {
+	case <-n.begun:
+		return n.raft.CommitIndex()
+	default:
+		return 0
+	}
+}
+
 // openStore opens what is on disk, and makes the files where a node may be made.
 func (n *Node) openStore(layer func(backend) backend) error {
 	base, snaps, err := n.openFiles()
@@ -147,7 +194,7 @@ func (n *Node) openStore(layer func(backend) backend) error {
 		return n.opening(err)
 	}
 	n.snaps = snaps
-	n.store = &logStore{backend: layer(base), fail: n.fail, oldestSnapshot: snaps.oldest}
+	n.store = newLogStore(layer(base), n.cfg.Stall, n.fail, snaps.oldest, n.commitIndex)
 	return nil
 }
 
@@ -232,7 +279,7 @@ func (n *Node) run() {
 		break
 	}
 	drained := n.drain()
-	<-n.watched
+	n.watching.Wait()
 	err := n.raft.Shutdown().Error()
 	closeTransport(n.trans)
 	n.leadership.set(false)
@@ -248,6 +295,7 @@ func (n *Node) run() {
 // leaves those in its queues without an answer when it shuts down. It reports
 // whether all were answered.
 func (n *Node) drain() bool {
+	begun := time.Now()
 	late := time.NewTimer(drainGrace)
 	defer late.Stop()
 	for range cap(n.slots) {
@@ -258,6 +306,10 @@ func (n *Node) drain() bool {
 			case lead := <-n.notify:
 				n.leadership.set(lead)
 			case <-late.C:
+				if n.restoring.Load() > 0 && time.Since(begun) < restoreGrace {
+					late.Reset(drainGrace)
+					continue
+				}
 				n.log.Warn("stopping with proposals unresolved", "after", drainGrace)
 				return false
 			}

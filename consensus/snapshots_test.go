@@ -98,7 +98,8 @@ func TestCutInChunks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &logStore{backend: b, fail: func(e *FatalError) { t.Error(e) }, oldestSnapshot: func() uint64 { return 3500 }}
+	s := newLogStore(b, Stall{time.Second, time.Second}, func(e *FatalError) { t.Error(e) },
+		func() uint64 { return 3500 }, func() uint64 { return 1 })
 	defer s.Close()
 	const last = 5000
 	for i := uint64(1); i <= last; i += 500 {

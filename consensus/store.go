@@ -27,6 +27,9 @@ type backend interface {
 	raft.LogStore
 	raft.StableStore
 	io.Closer
+	// committed is called before entries are stored, with the newest one that is
+	// known to be committed; it is kept with them.
+	committed(index uint64)
 }
 
 // logStore watches the store on disk: its first error stops the node. raft
@@ -36,6 +39,14 @@ type logStore struct {
 	backend
 	fail           func(*FatalError)
 	oldestSnapshot func() uint64
+	commitIndex    func() uint64
+	pace           pace
+}
+
+func newLogStore(b backend, stall Stall, fail func(*FatalError), oldestSnapshot, commitIndex func() uint64) *logStore {
+	s := &logStore{backend: b, fail: fail, oldestSnapshot: oldestSnapshot, commitIndex: commitIndex}
+	s.pace.p99, s.pace.slot, s.pace.wake = stall.P99, stall.For/paceSlots, make(chan struct{}, 1)
+	return s
 }
 
 // StoreLog implements raft.LogStore.
@@ -43,7 +54,10 @@ func (s *logStore) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.Log{
 
 // StoreLogs implements raft.LogStore.
 func (s *logStore) StoreLogs(logs []*raft.Log) error {
+	s.pace.begin(time.Now())
+	s.backend.committed(s.commitIndex())
 	err := s.backend.StoreLogs(logs)
+	s.pace.end(time.Now())
 	if err != nil {
 		s.fail(&FatalError{Op: "append", Index: logs[0].Index, Err: err})
 	}

@@ -1,9 +1,11 @@
 package consensus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -53,16 +55,20 @@ func (n *Node) Transfer(ctx context.Context, to string) error {
 	return nil
 }
 
-// successors are the voters that may be asked to lead, the likeliest first.
+// successors are the voters that may be asked to lead, the likeliest first. Without a
+// wish those that do not answer are left out.
 func (n *Node) successors(to string) (ids []string, err error) {
 	all, err := n.Members()
 	if err != nil {
 		return nil, err
 	}
+	heard := func(m Member) bool { return m.Contact >= 0 && m.Contact < 2*n.cfg.Heartbeat }
+	all = slices.DeleteFunc(all, func(m Member) bool {
+		return !m.Voter || m.ID == n.cfg.NodeID || m.ID != to && (to != "" || !heard(m))
+	})
+	slices.SortStableFunc(all, func(a, b Member) int { return cmp.Compare(b.Match, a.Match) })
 	for _, m := range all {
-		if m.Voter && m.ID != n.cfg.NodeID && (to == "" || m.ID == to) {
-			ids = append(ids, m.ID)
-		}
+		ids = append(ids, m.ID)
 	}
 	switch {
 	case len(ids) == 0 && to != "":
@@ -107,13 +113,9 @@ func (n *Node) waitLeader(ctx context.Context, right func(string) bool) error {
 	return nil
 }
 
-// handOver tells a voter to stand for election at once, whatever raft's own loop
-// does. It reports whether one took the message.
-func (n *Node) handOver(ctx context.Context) bool {
-	ids, err := n.successors("")
-	if err != nil {
-		return false
-	}
+// handOver tells the voters ids, one after the other, to stand for election at once,
+// whatever raft's own loop does, until one takes the message.
+func (n *Node) handOver(ids []string) bool {
 	for _, id := range ids {
 		req := &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{
 			ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(n.cfg.NodeID), Addr: []byte(n.cfg.NodeID),
@@ -123,9 +125,28 @@ func (n *Node) handOver(ctx context.Context) bool {
 			return true
 		}
 		n.log.Info("node does not take leadership", "to", id, "err", err)
-		if ctx.Err() != nil {
-			break
-		}
 	}
 	return false
+}
+
+// Abstain has this node stand for election no more, or again: a full disk or a wrong
+// clock makes a bad leader. It still votes, it keeps a leadership that it has (see
+// Transfer), and it stands after all when nobody has led for ten heartbeat timeouts.
+func (n *Node) Abstain(on bool) { n.abstains.Store(on) }
+
+// stands implements guard.
+func (n *Node) stands() bool {
+	if !n.abstains.Load() && !n.stalled.Load() {
+		return true
+	}
+	select {
+	case <-n.begun:
+	default:
+		return false
+	}
+	last := n.raft.LastContact()
+	if last.Before(n.opened) {
+		last = n.opened
+	}
+	return time.Since(last) > 10*n.cfg.Heartbeat
 }

@@ -12,15 +12,14 @@ const (
 	// pokeStep is by how much a poke shortens the heartbeat timeout.
 	pokeStep = time.Millisecond
 
-	// watchLook is the shortest pause between two looks of watch.
+	// watchLook is the shortest pause between two looks after the leader.
 	watchLook = 20 * time.Millisecond
 )
 
-// watch has a follower stand for election when the leader has been silent for the
+// watchLeader has a follower stand for election when the leader has been silent for the
 // heartbeat timeout. raft looks by itself only once in one to two timeouts, so that
 // the last follower to notice may be three late, and nobody is elected before.
-func (n *Node) watch() {
-	defer close(n.watched)
+func (n *Node) watchLeader() {
 	if n.cfg.Transport == nil {
 		return
 	}
