@@ -36,6 +36,10 @@ func Explain(v state.View, presence map[fleet.RunnerID]fleet.Presence, j *fleet.
 			return e
 		}
 	}
+	if why, _ := raisedIn(v, presence, now).holds(j, now); why != "" {
+		e.Summary = why
+		return e
+	}
 	cs := candidates(v, presence)
 	var passing *Reason
 	for _, c := range cs {

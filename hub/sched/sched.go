@@ -71,9 +71,14 @@ func Pick(v state.View, presence map[fleet.RunnerID]fleet.Presence, now time.Tim
 	if free == 0 || limit <= 0 {
 		return plan
 	}
+	care := raisedIn(v, presence, now)
 	able := map[shape][]int{}           // indexes into cs
 	holders := map[string]fleet.JobID{} // of the concurrency keys looked up so far, those given out in this plan included
 	v.Queue(func(j *fleet.Job) bool {
+		if why, until := care.holds(j, now); why != "" {
+			plan.wake(until)
+			return true
+		}
 		s := shapeOf(j)
 		list, known := able[s]
 		if !known {

@@ -1,0 +1,53 @@
+package sched
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// raised is what a raise of the cluster's epoch leaves to be careful about: a job that
+// waits on record may have been begun in records that are lost. Its runner says so
+// within a while, and then it is not given to another.
+type raised struct {
+	last   fleet.Epoch
+	strays map[fleet.JobID]string // jobs that are run without a record, by the runner's name
+}
+
+// raisedIn gives nothing to be careful about in a cluster whose epoch was never raised.
+func raisedIn(v state.View, presence map[fleet.RunnerID]fleet.Presence, now time.Time) raised {
+	es := v.Meta().Epochs
+	if len(es) == 0 {
+		return raised{}
+	}
+	r := raised{last: es[len(es)-1], strays: map[fleet.JobID]string{}}
+	for _, p := range presence {
+		if p.Strays == "" || !p.Connected && now.Sub(p.LastBeat) > fleet.LostAfter {
+			continue // it has none, or they are as good as lost
+		}
+		name := string(p.Runner)
+		if run, ok := v.Runner(p.Runner); ok {
+			name = run.Name
+		}
+		for _, id := range strings.Fields(p.Strays) {
+			if was, ok := r.strays[fleet.JobID(id)]; !ok || name < was {
+				r.strays[fleet.JobID(id)] = name
+			}
+		}
+	}
+	return r
+}
+
+// holds says why a waiting job is given to nobody, and until when that is known to last.
+func (r raised) holds(j *fleet.Job, now time.Time) (why string, until time.Time) {
+	if name, ok := r.strays[j.ID]; ok {
+		return fmt.Sprintf("waits: %s already runs it, by an assignment of which the record was lost", name), time.Time{}
+	}
+	if end := r.last.At.Add(fleet.AcceptDeadline); r.last.Epoch != 0 && j.Seq < r.last.Index && now.Before(end) {
+		return fmt.Sprintf("waits for the runners to say whether one of them has begun it: the cluster's epoch was raised to %d (%s)", r.last.Epoch, r.last.Cause), end
+	}
+	return "", time.Time{}
+}
