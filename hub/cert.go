@@ -21,23 +21,27 @@ func (h *Hub) certificates() (certificate, error) {
 	if h.cfg.TLSCert != "" {
 		return operatorCert(h.cfg.TLSCert, h.cfg.TLSKey, h.log)
 	}
-	return ownCert(func() (tls.Certificate, error) { return h.secrets.leaf(h.cfg.Listen, h.url) }), nil
+	return ownCert(func() string { return h.secrets.use.Load().chain() }, func() (tls.Certificate, error) {
+		return h.secrets.use.Load().leaf(h.cfg.Listen, h.url)
+	}), nil
 }
 
-// ownCert issues a leaf when it is first needed, and anew long before it ends.
-func ownCert(issue func() (tls.Certificate, error)) certificate {
+// ownCert issues a leaf when it is first needed, and anew long before it ends and
+// when it is to be another CA's.
+func ownCert(chain func() string, issue func() (tls.Certificate, error)) certificate {
 	var mu sync.Mutex
 	var leaf *tls.Certificate
 	var issued time.Time
+	var of string
 	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if leaf == nil || time.Since(issued) > leafAge {
+		if now := chain(); leaf == nil || time.Since(issued) > leafAge || now != of {
 			c, err := issue()
 			if err != nil {
 				return nil, err
 			}
-			leaf, issued = &c, time.Now()
+			leaf, issued, of = &c, time.Now(), now
 		}
 		return leaf, nil
 	}

@@ -44,7 +44,7 @@ func TestNetworkIsServedUnderTheClustersCA(t *testing.T) {
 	}
 	_, port, _ := net.SplitHostPort(h.listener.Addr().String())
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(h.secrets.caPEM())
+	roots.AppendCertsFromPEM(h.secrets.use.Load().caPEM())
 	conn, err := tls.Dial("tcp", net.JoinHostPort("127.0.0.1", port), &tls.Config{RootCAs: roots})
 	if err != nil {
 		t.Fatalf("a client that trusts the cluster's CA: %v", err)
@@ -80,7 +80,9 @@ func TestLeafIsRenewed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cert := ownCert(func() (tls.Certificate, error) { return s.leaf("192.0.2.1:443", "https://hub.example.org") })
+		cert := ownCert(func() string { return "" }, func() (tls.Certificate, error) {
+			return s.use.Load().leaf("192.0.2.1:443", "https://hub.example.org")
+		})
 		serial := func() string {
 			t.Helper()
 			c, err := cert(nil)
@@ -92,7 +94,7 @@ func TestLeafIsRenewed(t *testing.T) {
 				t.Fatal(err)
 			}
 			roots := x509.NewCertPool()
-			roots.AddCert(s.ca)
+			roots.AddCert(s.use.Load().issuer.ca)
 			for _, name := range []string{"192.0.2.1", "hub.example.org", "localhost", "127.0.0.1"} {
 				if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: name, CurrentTime: time.Now()}); err != nil {
 					t.Errorf("as %s: %v", name, err)
@@ -120,7 +122,7 @@ func TestLeafIsRenewed(t *testing.T) {
 // pair writes a certificate and key into files, as a renewal does.
 func pair(t *testing.T, s *secrets, cert, key, name string, at time.Time) {
 	t.Helper()
-	c, err := s.leaf(name+":443", "https://"+name)
+	c, err := s.use.Load().leaf(name+":443", "https://"+name)
 	if err != nil {
 		t.Fatal(err)
 	}

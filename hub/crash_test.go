@@ -219,7 +219,7 @@ func TestFilesOfANode(t *testing.T) {
 	if err != nil || strings.TrimSpace(string(url)) != n.hub.URL() {
 		t.Errorf("hub.url: %q, %v; want %s", url, err, n.hub.URL())
 	}
-	for _, name := range []string{"operator.token", "hub.url", "node.json", "hub.lock", "secrets/keys.json", "secrets/ca.pem"} {
+	for _, name := range []string{"operator.token", "hub.url", "node.json", "hub.lock", "secrets/keys.json"} {
 		st, err := os.Stat(filepath.Join(dir, name))
 		if err != nil || st.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v; want 0600", name, st.Mode(), err)
@@ -262,8 +262,6 @@ func TestBrokenDirectories(t *testing.T) {
 	}{
 		"keys gone":   {func(d string) error { return os.Remove(filepath.Join(d, "secrets/keys.json")) }, "cluster's keys"},
 		"keys spoilt": {func(d string) error { return os.WriteFile(filepath.Join(d, "secrets/keys.json"), []byte("{}"), 0o600) }, "cluster's keys"},
-		"CA gone":     {func(d string) error { return os.Remove(filepath.Join(d, "secrets/ca.pem")) }, "CA"},
-		"CA spoilt":   {func(d string) error { return os.WriteFile(filepath.Join(d, "secrets/ca.pem"), nil, 0o600) }, "CA"},
 		"log gone":    {func(d string) error { return os.RemoveAll(filepath.Join(d, "raft")) }, "log of this node is gone"},
 		"a newer node": {func(d string) error {
 			return os.WriteFile(filepath.Join(d, "node.json"), []byte(`{"version":2}`), 0o600)

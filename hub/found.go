@@ -23,6 +23,7 @@ func (l *term) found(ctx context.Context) error {
 	} else if m.Cluster != h.id.Cluster {
 		return fmt.Errorf("the log is of cluster %s, this node is of %s: %w", m.Cluster, h.id.Cluster, fleet.ClusterMismatch)
 	}
+	l.recordKeys(ctx)
 	if len(h.entries.View().Tokens()) > 0 {
 		return l.founded()
 	}

@@ -59,6 +59,11 @@ type Hub struct {
 	started  time.Time
 	wall     func() time.Time
 
+	keyPeers keyPeers
+	keyNews  chan struct{}      // the log may say something else of the keys
+	rotating sync.Mutex         // held while a key is replaced
+	points   func(point string) // of a rotation, for tests; nil: nobody listens
+
 	leading atomic.Bool
 	pokes   chan struct{}
 	once    sync.Once
@@ -77,7 +82,7 @@ func newHub(cfg Config, wall func() time.Time) (*Hub, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	h := &Hub{cfg: cfg, log: cfg.Logger, pokes: make(chan struct{}, 1), ready: make(chan struct{}), started: time.Now(), wall: wall}
+	h := &Hub{cfg: cfg, log: cfg.Logger, pokes: make(chan struct{}, 1), keyNews: make(chan struct{}, 1), ready: make(chan struct{}), started: time.Now(), wall: wall}
 	if err := h.open(); err != nil {
 		h.Close()
 		return nil, err
@@ -177,6 +182,9 @@ func (h *Hub) Run(ctx context.Context) error {
 	if err := h.writeURL(); err != nil {
 		return err
 	}
+	if err := h.writeCA(); err != nil {
+		return err
+	}
 	var unheard silent
 	srv := &http.Server{
 		ConnState: unheard.state,
@@ -196,6 +204,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	wg.Go(func() { fail("sessions", h.sessions.Run(serve)) })
 	wg.Go(func() { fail("watch", h.watch(serve)) })
 	wg.Go(func() { collectSeldom(serve) })
+	wg.Go(func() { h.tendKeys(serve) })
 	lead, resign := context.WithCancel(context.WithoutCancel(ctx))
 	led := make(chan struct{})
 	go func() {
@@ -265,6 +274,8 @@ func (h *Hub) watch(ctx context.Context) error {
 
 func (h *Hub) changed(ctx context.Context, c state.Change) {
 	switch {
+	case c.What == "keys":
+		h.newsOfKeys()
 	case c.Runner != nil:
 		h.sessions.RunnerChanged(c.Runner)
 		h.poke()

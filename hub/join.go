@@ -2,7 +2,6 @@ package hub
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
@@ -21,7 +20,7 @@ import (
 // newSessions makes the server of the runners' connections.
 func (h *Hub) newSessions() (*session.Server, error) {
 	return session.New(session.Config{
-		Proposer: h.entries, Spool: h.spool, Blobs: h.blobs, Keys: func() *session.Keys { return &h.secrets.keys },
+		Proposer: h.entries, Spool: h.spool, Blobs: h.blobs, Keys: h.sessionKeys,
 		Standing: func() session.Standing {
 			m := h.entries.View().Meta()
 			return session.Standing{Epoch: m.Epoch, Term: h.node.Status().Term, Index: m.Index}
@@ -45,7 +44,7 @@ func (h *Hub) newWeb() *web.Server {
 		Log: h.entries, Feed: changes{h.feed}, Spool: h.spool, Blobs: h.blobs,
 		Derive: h.secrets.derive, Proxies: h.cfg.TrustedProxies, ProxiesOnly: h.cfg.inTheClear(),
 		Presence: h.sessions.Presence, Status: h.status, Ready: h.serves, Settled: h.isSettled, Ticket: h.ticket,
-		Runners: runners, Version: h.cfg.Version, Logger: h.log,
+		Keys: h.showKeys, Rotate: h.rotate, Runners: runners, Version: h.cfg.Version, Logger: h.log,
 	})
 }
 
@@ -123,8 +122,13 @@ func (h *Hub) ticket(secret string, expires time.Time) (text, command string) {
 		t.Trust = wire.TrustSystem
 	default:
 		t.Trust = wire.TrustPin
-		sum := sha256.Sum256(h.secrets.ca.RawSubjectPublicKeyInfo)
-		t.Pin = sum[:]
+		u := h.secrets.use.Load()
+		t.Pin = wire.CAPin(u.issuer.ca)
+		for _, k := range u.trusted {
+			if k != u.issuer {
+				t.Pins = append(t.Pins, wire.CAPin(k.ca))
+			}
+		}
 	}
 	text = t.String()
 	// In the environment it is not for everybody on that machine to read.

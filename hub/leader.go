@@ -22,6 +22,9 @@ const (
 // lead is the leader's loop: look, decide, propose. It runs from the barrier of a
 // term until leadership is lost.
 func (h *Hub) lead(ctx context.Context) error {
+	if err := h.followKeys(ctx); err != nil { // nothing is signed by a key that was replaced
+		return err
+	}
 	h.leading.Store(true)
 	defer h.leading.Store(false)
 	h.log.Info("leading")
@@ -61,6 +64,7 @@ func (h *Hub) lead(ctx context.Context) error {
 			}
 			l.overdue(ctx)
 			l.silence(ctx)
+			l.serveCA(ctx)
 		}
 		if !l.doubted {
 			l.place(ctx)

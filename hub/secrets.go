@@ -1,46 +1,120 @@
 package hub
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/ed25519"
-	"crypto/elliptic"
-	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/hex"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"maps"
-	"math/big"
-	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"tugline.dev/tugline/hub/session"
+	"tugline.dev/tugline/shared/fleet"
 	"tugline.dev/tugline/shared/wire"
 )
 
-// secrets are the keys of the cluster, under D/secrets with mode 0600.
+const keyFileVersion = 2
+
+// secrets are the keys of the cluster, under D/secrets with mode 0600. Which of them
+// are in use is for the log to say; the file remembers what it said last, for the time
+// until the log was read.
 type secrets struct {
-	keys session.Keys
-	ca   *x509.Certificate
-	key  *ecdsa.PrivateKey
+	path    string
+	cluster string
+
+	mu   sync.Mutex
+	keys []*heldKey // as on disk, by kind and generation; a key is replaced, never changed
+	seen rows       // of the log, that use was made of
+
+	use atomic.Pointer[inUse]
 }
 
-// keyFile is how the symmetric and signing keys lie on disk.
+// keyFile is how the keys lie on disk.
 type keyFile struct {
-	Version int               `json:"version"`
-	Masters map[uint64][]byte `json:"masters"`
-	Signing []byte            `json:"signing"` // Ed25519 seed of the newest key
-	Chain   []wire.SigningKey `json:"chain"`
+	Version int        `json:"version"`
+	Keys    []*heldKey `json:"keys"`
+}
+
+// heldKey is one generation of one of the cluster's keys, with its secret. A pending
+// one, which no entry of the log has made active yet, may have rivals of the same
+// generation, of which at most one will be.
+type heldKey struct {
+	Kind       string    `json:"kind"`
+	Generation uint64    `json:"generation"`
+	ID         string    `json:"id"`
+	Secret     []byte    `json:"secret"`           // HMAC key; Ed25519 seed; EC private key as DER
+	Public     []byte    `json:"public,omitempty"` // Ed25519 public key; certificate as DER
+	Proof      []byte    `json:"proof,omitempty"`  // signature, or certificate as DER, by the key before it
+	MadeAt     time.Time `json:"made_at,omitzero"`
+	Used       bool      `json:"used,omitempty"`   // it is or was the active one
+	Served     bool      `json:"served,omitempty"` // a CA that hubs showed certificates of
+
+	ca      *x509.Certificate
+	private *ecdsa.PrivateKey
+}
+
+// digest tells whether two nodes hold the same secret, and nothing else of it: every
+// secret is random and too long to guess.
+func (k *heldKey) digest() fleet.Digest {
+	sum := sha256.Sum256([]byte("tugline cluster key v1\x00" + k.Kind + "\x00" + string(k.Secret)))
+	return fleet.Digest(hex.EncodeToString(sum[:]))
+}
+
+func (k *heldKey) is(row *fleet.ClusterKey) bool {
+	return k.Kind == row.Kind && k.Generation == row.Generation && k.digest() == row.Digest
+}
+
+// complete checks a key that was read and fills in what follows from it.
+func (k *heldKey) complete() (err error) {
+	bad := func(what string) error {
+		return fmt.Errorf("generation %d of the %s key %s", k.Generation, k.Kind, what)
+	}
+	switch k.Kind {
+	case fleet.KeyHMAC:
+		if len(k.Secret) != 32 {
+			return bad("has not 32 bytes")
+		}
+	case fleet.KeySigning:
+		if len(k.Secret) != ed25519.SeedSize || !ed25519.NewKeyFromSeed(k.Secret).Public().(ed25519.PublicKey).Equal(ed25519.PublicKey(k.Public)) {
+			return bad("does not fit its public key")
+		}
+	case fleet.KeyCA:
+		if k.ca, err = x509.ParseCertificate(k.Public); err != nil {
+			return bad("has no certificate that can be read")
+		}
+		if k.private, err = x509.ParseECPrivateKey(k.Secret); err != nil || !k.private.PublicKey.Equal(k.ca.PublicKey) {
+			return bad("does not fit its certificate")
+		}
+	default:
+		return fmt.Errorf("there is a key of kind %q, which this version does not know", k.Kind)
+	}
+	if k.Generation == 0 || k.ID == "" {
+		return bad("has no id")
+	}
+	return nil
+}
+
+// follows says whether a key is announced by the one before it.
+func (k *heldKey) follows(before *heldKey) bool {
+	switch k.Kind {
+	case fleet.KeySigning:
+		chain := []wire.SigningKey{{ID: before.ID, Key: before.Public}, {ID: k.ID, Key: k.Public, Sig: k.Proof}}
+		_, err := wire.VerifyChain(before.Public, chain)
+		return err == nil
+	case fleet.KeyCA:
+		_, err := wire.VerifyCAs([][]byte{wire.CAPin(before.ca)}, []wire.CAKey{{Cert: before.Public}, {Cert: k.Public, Cross: k.Proof}})
+		return err == nil
+	}
+	return true
 }
 
 // loadSecrets reads the cluster's keys, or makes them for a new cluster. They are
@@ -50,162 +124,192 @@ func loadSecrets(dir, cluster string, fresh bool) (*secrets, error) {
 	if err := os.MkdirAll(sd, 0o700); err != nil {
 		return nil, fmt.Errorf("make %s: %w", sd, err)
 	}
-	path := filepath.Join(sd, "keys.json")
-	b, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) && fresh {
-		b, err = makeKeys(path)
+	s := &secrets{path: filepath.Join(sd, "keys.json"), cluster: cluster}
+	b, err := os.ReadFile(s.path)
+	switch {
+	case errors.Is(err, os.ErrNotExist) && fresh:
+		err = s.begin()
+	case err == nil:
+		err = s.read(b)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the cluster's keys: %w; without them no runner can be served: put them back from a backup", err)
+		return nil, fmt.Errorf("read the cluster's keys: %w; without them no runner can be served: put %s back from a backup", err, sd)
 	}
-	var f keyFile
-	if err := json.Unmarshal(b, &f); err != nil || f.Version != 1 || len(f.Signing) != ed25519.SeedSize || len(f.Chain) == 0 || len(f.Masters) == 0 {
-		return nil, fmt.Errorf("the cluster's keys in %s cannot be read: put them back from a backup", path)
-	}
-	s := &secrets{keys: session.Keys{
-		Cluster: cluster, Masters: f.Masters, Signing: ed25519.NewKeyFromSeed(f.Signing),
-		SigningID: f.Chain[len(f.Chain)-1].ID, Chain: f.Chain,
-	}}
-	return s, s.loadCA(sd, cluster, fresh)
+	s.use.Store(s.inUse(nil, time.Time{}))
+	return s, nil
 }
 
-func makeKeys(path string) ([]byte, error) {
-	master := make([]byte, 32)
-	rand.Read(master)
-	pub, priv, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	id := sha256.Sum256(pub)
-	b, err := json.Marshal(keyFile{
-		Version: 1, Masters: map[uint64][]byte{1: master}, Signing: priv.Seed(),
-		Chain: []wire.SigningKey{{ID: "k-" + hex.EncodeToString(id[:6]), Key: pub}},
-	})
-	if err != nil {
-		return nil, err
-	}
-	return b, writeFile(path, b, 0o600)
-}
-
-func (s *secrets) loadCA(dir, cluster string, fresh bool) error {
-	path := filepath.Join(dir, "ca.pem")
-	b, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) && fresh {
-		b, err = makeCA(path, cluster)
-	}
-	if err != nil {
-		return fmt.Errorf("read the cluster's CA: %w; put it back from a backup", err)
-	}
-	for block, rest := pem.Decode(b); block != nil; block, rest = pem.Decode(rest) {
-		switch block.Type {
-		case "CERTIFICATE":
-			s.ca, err = x509.ParseCertificate(block.Bytes)
-		case "EC PRIVATE KEY":
-			s.key, err = x509.ParseECPrivateKey(block.Bytes)
-		}
+// begin makes the first generation of each key.
+func (s *secrets) begin() error {
+	for _, kind := range fleet.KeyKinds {
+		k, err := makeKey(kind, 1, s.cluster, nil, time.Now())
 		if err != nil {
-			return fmt.Errorf("read the cluster's CA in %s: %w", path, err)
+			return err
+		}
+		k.Used, k.Served = true, kind == fleet.KeyCA
+		s.keys = append(s.keys, k)
+	}
+	return s.save(s.keys)
+}
+
+// read takes in the file, and brings one of an earlier version to the present form.
+func (s *secrets) read(b []byte) error {
+	var f keyFile
+	if err := json.Unmarshal(b, &f); err != nil {
+		return fmt.Errorf("%s cannot be read: %w", s.path, err)
+	}
+	switch f.Version {
+	case 1:
+		keys, err := readFirstForm(b, filepath.Dir(s.path))
+		if err != nil {
+			return err
+		}
+		if err := s.save(keys); err != nil {
+			return err
+		}
+	case keyFileVersion:
+		s.keys = f.Keys
+	default:
+		return fmt.Errorf("%s is of version %d, which this tugline cannot read: use the newer one that wrote it", s.path, f.Version)
+	}
+	for _, k := range s.keys {
+		if err := k.complete(); err != nil {
+			return fmt.Errorf("the cluster's keys in %s cannot be used: %w", s.path, err)
 		}
 	}
-	if s.ca == nil || s.key == nil {
-		return fmt.Errorf("the cluster's CA in %s lacks its certificate or key: put it back from a backup", path)
+	for _, kind := range fleet.KeyKinds {
+		if s.newest(kind) == nil {
+			return fmt.Errorf("the cluster's keys in %s lack the %s key", s.path, kind)
+		}
+	}
+	// The CA of the first form lies in the file now.
+	if err := os.Remove(filepath.Join(filepath.Dir(s.path), firstCA)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
 	}
 	return nil
 }
 
-func makeCA(path, cluster string) ([]byte, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+// save puts keys on disk, durable, and only then in place.
+func (s *secrets) save(keys []*heldKey) error {
+	b, err := json.Marshal(keyFile{Version: keyFileVersion, Keys: keys})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	t := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: "Tugline cluster " + cluster},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(20, 0, 0),
-		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	if err := writeFile(s.path, b, 0o600); err != nil {
+		return err
 	}
-	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
-	if err != nil {
-		return nil, err
-	}
-	kder, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return nil, err
-	}
-	b := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: kder})...)
-	return b, writeFile(path, b, 0o600)
+	s.keys = keys
+	return nil
 }
 
-func serial() *big.Int {
-	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		panic("system randomness failed: " + err.Error())
-	}
-	return n
-}
-
-// leaf issues a server certificate for the names the node is reached by. It lives
-// ninety days and is made anew at every start.
-func (s *secrets) leaf(listen, publicURL string) (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	t := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: "Tugline hub"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(0, 3, 0),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
-	}
-	hosts := localAddresses()
-	if h, _, err := net.SplitHostPort(listen); err == nil {
-		hosts = append(hosts, h)
-	}
-	if u, err := url.Parse(publicURL); err == nil {
-		hosts = append(hosts, u.Hostname())
-	}
-	if name, err := os.Hostname(); err == nil {
-		hosts = append(hosts, name)
-	}
-	for _, h := range hosts {
-		if ip := net.ParseIP(h); ip != nil {
-			t.IPAddresses = append(t.IPAddresses, ip)
-		} else if h != "" {
-			t.DNSNames = append(t.DNSNames, h)
+// used gives the generations of a key that are or were active, in order.
+func (s *secrets) used(kind string) (out []*heldKey) {
+	for _, k := range s.keys {
+		if k.Kind == kind && k.Used {
+			out = append(out, k)
 		}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, t, s.ca, &key.PublicKey, s.key)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("issue the hub's certificate: %w", err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der, s.ca.Raw}, PrivateKey: key}, nil
-}
-
-func localAddresses() []string {
-	var out []string
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil
-	}
-	for _, a := range addrs {
-		if n, ok := a.(*net.IPNet); ok && !n.IP.IsLinkLocalUnicast() {
-			out = append(out, n.IP.String())
-		}
-	}
+	slices.SortFunc(out, func(a, b *heldKey) int { return int(a.Generation) - int(b.Generation) })
 	return out
 }
 
-// caPEM gives the CA's certificate alone.
-func (s *secrets) caPEM() []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.ca.Raw})
+// newest gives the active generation of a key.
+func (s *secrets) newest(kind string) *heldKey {
+	all := s.used(kind)
+	if len(all) == 0 {
+		return nil
+	}
+	return all[len(all)-1]
 }
 
-// derive gives 32 bytes that only this cluster can derive from the text: a secret
-// that a repeated request is answered with again.
-func (s *secrets) derive(text string) []byte {
-	newest := slices.Max(slices.Collect(maps.Keys(s.keys.Masters)))
-	m := hmac.New(sha256.New, s.keys.Masters[newest])
-	m.Write([]byte("tugline hub derive\x00" + text))
-	return m.Sum(nil)
+// next gives the key that a rotation is to make active, durable on this node: one that
+// an earlier rotation left behind, or a new one.
+func (s *secrets) next(kind string, now time.Time) (*heldKey, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := s.newest(kind)
+	for _, k := range s.keys {
+		if k.Kind == kind && !k.Used && k.Generation == last.Generation+1 && k.follows(last) {
+			return k, nil
+		}
+	}
+	k, err := makeKey(kind, last.Generation+1, s.cluster, last, now)
+	if err != nil {
+		return nil, err
+	}
+	return k, s.save(append(slices.Clone(s.keys), k))
+}
+
+// export gives all keys of this node, for one that joins.
+func (s *secrets) export() ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return json.Marshal(keyFile{Version: keyFileVersion, Keys: s.keys})
+}
+
+// payload gives one key, for another node.
+func (k *heldKey) payload() ([]byte, error) {
+	return json.Marshal(keyFile{Version: keyFileVersion, Keys: []*heldKey{k}})
+}
+
+// take puts keys of another node on disk. What this node holds already is left as it
+// is; a key becomes active by the log alone.
+func (s *secrets) take(payload []byte) error {
+	var f keyFile
+	if err := json.Unmarshal(payload, &f); err != nil || f.Version != keyFileVersion {
+		return fmt.Errorf("keys of another node cannot be read (version %d): %w", f.Version, fleet.BadRequest)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	keys := slices.Clone(s.keys)
+	for _, k := range f.Keys {
+		if k == nil {
+			return fmt.Errorf("keys of another node cannot be read: %w", fleet.BadRequest)
+		}
+		if err := k.complete(); err != nil {
+			return fmt.Errorf("keys of another node cannot be used: %w: %w", err, fleet.BadRequest)
+		}
+		k.Used, k.Served = false, false
+		if !slices.ContainsFunc(keys, func(h *heldKey) bool {
+			return h.Kind == k.Kind && h.Generation == k.Generation && bytes.Equal(h.Secret, k.Secret)
+		}) {
+			keys = append(keys, k)
+		}
+	}
+	if len(keys) == len(s.keys) {
+		return nil
+	}
+	return s.save(keys)
+}
+
+// makeKey makes a generation of a key; before is the one that announces it, or nil.
+func makeKey(kind string, generation uint64, cluster string, before *heldKey, now time.Time) (*heldKey, error) {
+	k := &heldKey{Kind: kind, Generation: generation, MadeAt: now.UTC()}
+	switch kind {
+	case fleet.KeyHMAC:
+		k.Secret = make([]byte, 32)
+		rand.Read(k.Secret)
+		k.ID = "h-" + string(k.digest()[:12])
+	case fleet.KeySigning:
+		pub, priv, err := ed25519.GenerateKey(rand.Reader)
+		if err != nil {
+			return nil, err
+		}
+		k.Secret, k.Public, k.ID = priv.Seed(), pub, signingID(pub)
+		if before != nil {
+			k.Proof = wire.SignSigningKey(ed25519.NewKeyFromSeed(before.Secret), k.ID, pub).Sig
+		}
+	case fleet.KeyCA:
+		if err := k.makeCA(cluster, before); err != nil {
+			return nil, fmt.Errorf("make a CA: %w", err)
+		}
+	default:
+		return nil, fmt.Errorf("there is no key of kind %q: %w", kind, fleet.BadRequest)
+	}
+	return k, k.complete()
+}
+
+func signingID(pub []byte) string {
+	sum := sha256.Sum256(pub)
+	return "k-" + hex.EncodeToString(sum[:6])
 }

@@ -98,11 +98,42 @@ func TestKeyedSecretsWork(t *testing.T) {
 	}
 }
 
+// TestKeyedSecretAfterRotation: a repeat gives the same secret also when the key that
+// it comes from was replaced since, as long as the hub has that key.
+func TestKeyedSecretAfterRotation(t *testing.T) {
+	masters := []string{"one"}
+	w := newWorld(t, func(c *Config) {
+		derive := c.Derive
+		c.Derive = func(text string, back int) []byte {
+			if back >= len(masters) {
+				return nil
+			}
+			return derive(masters[back]+text, 0)
+		}
+	})
+	for _, r := range []request{
+		{path: "/v1/tokens", body: api.TokenRequest{Role: fleet.RoleOperator}},
+		{path: "/v1/tickets", body: api.TicketRequest{}},
+	} {
+		r.method, r.role, r.key = "POST", fleet.RoleAdmin, "k"
+		masters = []string{"one"}
+		first := string(w.do(r).body)
+		masters = []string{"three", "two", "one"}
+		if again := string(w.do(r).body); again != first {
+			t.Errorf("%s gave %s, then %s", r.path, first, again)
+		}
+		masters = []string{"three", "two"}
+		if p := w.refuses(r, 409, fleet.Conflict); !strings.Contains(p.Detail, "new key") {
+			t.Errorf("%s: %q does not say what to do", r.path, p.Detail)
+		}
+	}
+}
+
 func TestKeyedSecretThatCannotBeShownAgain(t *testing.T) {
 	master := "one"
 	w := newWorld(t, func(c *Config) {
 		derive := c.Derive
-		c.Derive = func(text string) []byte { return derive(master + text) }
+		c.Derive = func(text string, back int) []byte { return derive(master+text, back) }
 	})
 	for _, r := range []request{
 		{path: "/v1/tokens", body: api.TokenRequest{Role: fleet.RoleOperator}},
@@ -111,7 +142,7 @@ func TestKeyedSecretThatCannotBeShownAgain(t *testing.T) {
 		r.method, r.role, r.key = "POST", fleet.RoleAdmin, "k"
 		master = "one"
 		get[map[string]any](w, r)
-		master = "another" // as after a rotation
+		master = "another" // as where the keys were lost
 		if p := w.refuses(r, 409, fleet.Conflict); !strings.Contains(p.Detail, "new key") {
 			t.Errorf("%s: %q does not say what to do", r.path, p.Detail)
 		}

@@ -154,6 +154,7 @@ var roles = map[string]fleet.Role{
 	"list-runners": fleet.RoleViewer, "get-runner": fleet.RoleViewer, "cordon-runner": fleet.RoleOperator, "uncordon-runner": fleet.RoleOperator,
 	"trust-runner": fleet.RoleAdmin, "revoke-runner": fleet.RoleAdmin, "remove-runner": fleet.RoleAdmin,
 	"create-ticket": fleet.RoleAdmin, "create-token": fleet.RoleAdmin, "list-tokens": fleet.RoleAdmin, "revoke-token": fleet.RoleAdmin,
+	"list-keys": fleet.RoleViewer, "rotate-key": fleet.RoleAdmin,
 	"get-status": fleet.RoleViewer, "set-setting": fleet.RoleAdmin, "list-audit": fleet.RoleAdmin, "list-tips": fleet.RoleOperator,
 	"stream-events": fleet.RoleViewer, "stream-job": fleet.RoleViewer,
 }

@@ -38,8 +38,13 @@ func (s *Server) derive(mark string, h state.Head) derived {
 	return derived{s, mark, "operator secret v1\x00" + mark + "\x00" + h.Actor + "\x00" + h.Route + "\x00" + h.Key + "\x00" + string(h.Hash), at.Unix() / int64(secretDay/time.Second)}
 }
 
-func (d derived) on(day int64) string {
-	sum := d.server.cfg.Derive(d.text + "\x00" + strconv.FormatInt(day, 10))
+// on gives the secret of a day under the key so many generations back; empty where
+// there was none.
+func (d derived) on(day int64, back int) string {
+	sum := d.server.cfg.Derive(d.text+"\x00"+strconv.FormatInt(day, 10), back)
+	if sum == nil {
+		return ""
+	}
 	return d.mark + base64.RawURLEncoding.EncodeToString(sum)
 }
 
@@ -55,7 +60,7 @@ func (s *Server) creation(ctx context.Context, mark, route, key string, body any
 	}
 	d := s.derive(mark, h)
 	if secret = NewSecret(mark); key != "" {
-		secret = d.on(d.day)
+		secret = d.on(d.day, 0)
 	}
 	res, err := s.cfg.Log.ProposeAs(ctx, h, make(HashSecret(secret)))
 	if err != nil {
@@ -69,8 +74,13 @@ func (s *Server) creation(ctx context.Context, mark, route, key string, body any
 	}
 	v := s.cfg.Log.View()
 	for day := d.day; day >= d.day-2; day-- {
-		if secret = d.on(day); found(v, HashSecret(secret), res.ID) {
-			return secret, nil
+		for back := 0; ; back++ {
+			if secret = d.on(day, back); secret == "" {
+				break
+			}
+			if found(v, HashSecret(secret), res.ID) {
+				return secret, nil
+			}
 		}
 	}
 	return "", wrong(fleet.Conflict, "this was created before under the same Idempotency-Key, and its secret can no longer be shown; revoke it if it was not received, and create another with a new key")

@@ -79,8 +79,14 @@ type Config struct {
 	// Ticket writes a join ticket around a secret; the command is what to paste.
 	Ticket func(secret string, expires time.Time) (ticket, command string)
 	// Derive gives 32 bytes that only this cluster can derive from the text, the
-	// same ones each time.
-	Derive func(text string) []byte
+	// same ones each time: under the key that is active, or under the one so many
+	// generations back, nil where there is none.
+	Derive func(text string, back int) []byte
+	// Keys gives what people may know of the cluster's keys.
+	Keys func() api.Keys
+	// Rotate replaces one of them; the result's id is KIND/GENERATION. Overlap is how
+	// long a CA that is replaced stays trusted.
+	Rotate func(ctx context.Context, h state.Head, kind string, overlap time.Duration) (state.Result, error)
 	// Runners serves the paths that belong to runners.
 	Runners http.Handler
 	// Proxies may set X-Forwarded-For. With ProxiesOnly nobody else but this
@@ -151,6 +157,7 @@ func New(c Config) *Server {
 	s.logRoutes()
 	s.blobRoutes()
 	s.fleetRoutes()
+	s.keyRoutes()
 	s.eventRoutes()
 	s.plainRoutes()
 	return s
