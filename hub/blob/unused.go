@@ -14,26 +14,39 @@ import (
 // Each calls f for every stored blob until f says stop. A blob that is stored or
 // deleted meanwhile may be among them or not.
 func (s *Store) Each(f func(Info) bool) error {
+	stop := false
 	for i := range s.shards {
-		entries, err := os.ReadDir(filepath.Join(s.dir, fmt.Sprintf("%02x", i)))
+		err := s.EachIn(byte(i), func(info Info) bool {
+			stop = !f(info)
+			return !stop
+		})
+		if err != nil || stop {
+			return err
+		}
+	}
+	return nil
+}
+
+// EachIn is Each for the blobs whose digests have this first byte.
+func (s *Store) EachIn(first byte, f func(Info) bool) error {
+	entries, err := os.ReadDir(filepath.Join(s.dir, fmt.Sprintf("%02x", first)))
+	if err != nil {
+		return fmt.Errorf("walk blobs: %w", err)
+	}
+	for _, e := range entries {
+		d := fleet.Digest(e.Name())
+		if !d.Valid() || !e.Type().IsRegular() {
+			continue // foreign, as the log said when the store was opened
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("walk blobs: %w", err)
 		}
-		for _, e := range entries {
-			d := fleet.Digest(e.Name())
-			if !d.Valid() || !e.Type().IsRegular() {
-				continue // foreign, as the log said when the store was opened
-			}
-			info, err := e.Info()
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			if err != nil {
-				return fmt.Errorf("walk blobs: %w", err)
-			}
-			if !f(Info{Digest: d, Size: info.Size(), Stored: info.ModTime()}) {
-				return nil
-			}
+		if !f(Info{Digest: d, Size: info.Size(), Stored: info.ModTime()}) {
+			return nil
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package spool
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -202,48 +203,87 @@ func (s *Store) unseal(st *stream) error {
 // as before. Errors: fleet.SpoolMismatch if r has other bytes, fewer or more;
 // DiskFull, TooLarge, BadRequest, Unavailable, the context's, and what r fails with.
 func (s *Store) Put(ctx context.Context, k Key, length int64, digest fleet.Digest, r io.Reader) error {
-	if err := k.check(); err != nil {
+	c, err := s.Receive(ctx, k, length, digest, r)
+	if err != nil {
 		return err
+	}
+	return c.Place()
+}
+
+// Received is a finished stream that lies beside the stream that it is to replace.
+// Whoever has one calls Place or Discard, and calls one of them once.
+type Received struct {
+	store  *Store
+	key    Key
+	tmp    string
+	length int64
+	digest fleet.Digest
+}
+
+// Receive is the first half of Put: the bytes are durable and verified, and nothing
+// has changed. Errors are those of Put.
+func (s *Store) Receive(ctx context.Context, k Key, length int64, digest fleet.Digest, r io.Reader) (*Received, error) {
+	if err := k.check(); err != nil {
+		return nil, err
 	}
 	switch {
 	case length < 1 || !digest.Valid():
-		return fmt.Errorf("take over %s with %d bytes and digest %q: %w", k, length, digest, fleet.BadRequest)
+		return nil, fmt.Errorf("take over %s with %d bytes and digest %q: %w", k, length, digest, fleet.BadRequest)
 	case length > s.max:
-		return fmt.Errorf("take over %s with %d bytes, where %d is the most: %w", k, length, s.max, fleet.TooLarge)
+		return nil, fmt.Errorf("take over %s with %d bytes, where %d is the most: %w", k, length, s.max, fleet.TooLarge)
 	}
 	if err := s.enter(); err != nil {
-		return err
+		return nil, err
 	}
-	defer s.leave()
+	c := &Received{store: s, key: k, length: length, digest: digest}
 	err := s.room()
 	if err == nil {
-		err = s.put(ctx, k, length, digest, r)
+		err = c.receive(ctx, r)
 	}
 	if err != nil {
-		return fmt.Errorf("take over %s: %w", k, durable.Coded(err))
+		s.leave()
+		return nil, fmt.Errorf("take over %s: %w", k, durable.Coded(err))
+	}
+	return c, nil
+}
+
+func (c *Received) receive(ctx context.Context, r io.Reader) error {
+	s, path := c.store, c.key.path(c.store.dir)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	c.tmp = path + "." + rand.Text() + copySuffix
+	f, err := s.files.open(c.tmp, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
+	if err != nil {
+		return err
+	}
+	if err = errors.Join(receive(ctx, f, c.length, c.digest, r), f.Close()); err != nil {
+		os.Remove(c.tmp) // the first error is the one to tell
+	}
+	return err
+}
+
+// Place is the second half of Put.
+func (c *Received) Place() error {
+	s := c.store
+	defer s.leave()
+	err := s.replace(s.obtain(c.key), c.tmp, c.length, c.digest)
+	for errors.Is(err, errGone) {
+		err = s.replace(s.obtain(c.key), c.tmp, c.length, c.digest)
+	}
+	if err != nil {
+		os.Remove(c.tmp) // the first error is the one to tell
+		return fmt.Errorf("take over %s: %w", c.key, durable.Coded(err))
 	}
 	return nil
 }
 
-func (s *Store) put(ctx context.Context, k Key, length int64, digest fleet.Digest, r io.Reader) error {
-	path := k.path(s.dir)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
+// Discard gives the bytes up.
+func (c *Received) Discard() {
+	defer c.store.leave()
+	if err := os.Remove(c.tmp); err != nil {
+		c.store.log.Warn("removing a discarded copy failed", "job", c.key.Job, "fence", c.key.Fence, "err", err)
 	}
-	tmp := path + copySuffix
-	f, err := s.files.open(tmp, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
-	if err != nil {
-		return err
-	}
-	if err = errors.Join(receive(ctx, f, length, digest, r), f.Close()); err == nil {
-		for err = s.replace(s.obtain(k), tmp, length, digest); errors.Is(err, errGone); {
-			err = s.replace(s.obtain(k), tmp, length, digest)
-		}
-	}
-	if err != nil {
-		os.Remove(tmp) // the first error is the one to tell
-	}
-	return err
 }
 
 func receive(ctx context.Context, f file, length int64, digest fleet.Digest, r io.Reader) error {

@@ -29,6 +29,7 @@ var table = []struct{ pkg, may string }{
 	{"hub/durable", "shared/fleet"},
 	{"hub/spool", "hub/durable shared/fleet"},
 	{"hub/blob", "hub/durable shared/fleet"},
+	{"hub/replica", "hub/durable hub/spool hub/blob shared/fleet"},
 	{"hub/session", "hub/sched hub/spool hub/blob hub/state shared/fleet shared/wire"},
 	{"hub/web", "hub/spool hub/blob hub/state hub/sched shared/fleet shared/api"},
 	{"hub", "hub/* consensus shared/fleet shared/wire shared/api"},

@@ -1,0 +1,291 @@
+package replica
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"tugline.dev/tugline/hub/blob"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// Blobs are the node's blobs: a blob.Store whose answers hold for a majority.
+type Blobs struct{ r *Replica }
+
+// Blobs gives them.
+func (r *Replica) Blobs() *Blobs { return &Blobs{r} }
+
+// Usage returns the bytes and the number of blobs on this node.
+func (b *Blobs) Usage() (bytes, blobs int64) { return b.r.blobs.Usage() }
+
+// Put is blob.Store.Put; the blob is on a majority when it returns nil.
+func (b *Blobs) Put(ctx context.Context, d fleet.Digest, size int64, in io.Reader) error {
+	r := b.r
+	if r.alone() {
+		defer r.gate.RUnlock()
+		return r.blobs.Put(ctx, d, size, in)
+	}
+	if size < 0 || size > maxChunk {
+		if err := r.blobs.Put(ctx, d, size, in); err != nil {
+			return err
+		}
+		return r.spread(ctx, d, size, nil, nil)
+	}
+	// A small one goes to the other nodes while this one writes it.
+	data, err := io.ReadAll(io.LimitReader(in, size+1))
+	if err != nil {
+		return fmt.Errorf("store blob %s: %w", d, err)
+	}
+	if int64(len(data)) != size {
+		return r.blobs.Put(ctx, d, size, bytes.NewReader(data)) // which says what is wrong
+	}
+	return r.spread(ctx, d, size, data, func() error { return r.blobs.Put(ctx, d, size, bytes.NewReader(data)) })
+}
+
+// spread has the other nodes store a blob that this node has, or stores meanwhile,
+// and returns when a majority of the voters has it. Nodes that are not needed for
+// that go on by themselves.
+func (r *Replica) spread(ctx context.Context, d fleet.Digest, size int64, data []byte, local func() error) error {
+	ctx, cancel := r.patientFor(ctx, size)
+	defer cancel()
+	v := r.view.Load()
+	peers := r.connected()
+	votes := make(chan error, len(peers)+1)
+	reached := map[string]bool{}
+	for _, p := range peers {
+		l := p.up()
+		if l == nil {
+			continue
+		}
+		reached[p.id] = true
+		m := &message{Kind: kindHold, Digest: d, Length: size, Data: data}
+		l.send(m, func(a *message, err error) {
+			if err != nil {
+				p.missed()
+			}
+			switch {
+			case !v.voters[p.id]:
+			case err != nil:
+				votes <- err
+			default:
+				votes <- nil
+			}
+		})
+	}
+	for _, id := range v.others {
+		if !reached[id] {
+			r.peerMissed(id)
+		}
+	}
+	have, left := 0, 0
+	for id := range v.voters {
+		if reached[id] {
+			left++
+		}
+	}
+	if local != nil {
+		if err := local(); err != nil {
+			return err // whatever stands elsewhere is a whole blob that nobody names
+		}
+	}
+	if v.voters[v.self] {
+		have++
+	}
+	var last error
+	for have < v.majority() {
+		if have+left < v.majority() {
+			if last == nil {
+				last = errNoMajority
+			}
+			return fmt.Errorf("copy blob %s to a majority: %w", d, errors.Join(fleet.Unavailable, last))
+		}
+		select {
+		case err := <-votes:
+			left--
+			if err == nil {
+				have++
+			} else {
+				last = err
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("copy blob %s to a majority: %w", d, context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// peerMissed is peer.missed for a node by its id.
+func (r *Replica) peerMissed(id string) {
+	r.mu.Lock()
+	p := r.peers[id]
+	r.mu.Unlock()
+	if p != nil {
+		p.missed()
+	}
+}
+
+// patientFor allows for the time that so many bytes take on a slow network.
+func (r *Replica) patientFor(ctx context.Context, size int64) (context.Context, context.CancelFunc) {
+	const slowest = 4 << 20 // bytes a second
+	return context.WithTimeoutCause(ctx, r.cfg.Patience+seconds(float64(size)/slowest), errNoMajority)
+}
+
+// Upload is an upload in parts. Its parts are on this node only; the blob is on a
+// majority once Commit has returned nil. Whoever loses this node goes on where the
+// next one says, at worst at the beginning.
+type Upload struct {
+	*blob.Upload
+	r      *Replica
+	digest fleet.Digest
+	size   int64
+}
+
+// Upload is blob.Store.Upload.
+func (b *Blobs) Upload(ctx context.Context, d fleet.Digest, size int64) (*Upload, int64, error) {
+	u, offset, err := b.r.blobs.Upload(ctx, d, size)
+	if err != nil {
+		return nil, 0, err
+	}
+	return &Upload{u, b.r, d, size}, offset, nil
+}
+
+// Commit is blob.Upload.Commit.
+func (u *Upload) Commit(ctx context.Context) error {
+	if u.r.alone() {
+		defer u.r.gate.RUnlock()
+		return u.Upload.Commit(ctx)
+	}
+	if err := u.Upload.Commit(ctx); err != nil {
+		return err
+	}
+	return u.r.spread(ctx, u.digest, u.size, nil, nil)
+}
+
+// Renew is blob.Store.Renew, on a majority: whoever is told that the blob is there
+// may name it in a record. One that only other nodes have is fetched.
+func (b *Blobs) Renew(ctx context.Context, d fleet.Digest) (blob.Info, error) {
+	r := b.r
+	if r.alone() {
+		defer r.gate.RUnlock()
+		return r.blobs.Renew(d)
+	}
+	info, err := r.blobs.Renew(d)
+	if errors.Is(err, fleet.BlobMissing) {
+		if err = r.obtain(ctx, d); err == nil {
+			info, err = r.blobs.Renew(d)
+		}
+	}
+	if err != nil {
+		return blob.Info{}, err
+	}
+	return info, r.spread(ctx, d, info.Size, nil, nil)
+}
+
+// Stat is blob.Store.Stat, for a blob on any node that answers within a moment.
+func (b *Blobs) Stat(ctx context.Context, d fleet.Digest) (blob.Info, error) {
+	info, err := b.r.blobs.Stat(d)
+	if !errors.Is(err, fleet.BlobMissing) {
+		return info, err
+	}
+	p, size := b.r.whoHas(ctx, d)
+	if p == nil {
+		return blob.Info{}, err
+	}
+	return blob.Info{Digest: d, Size: size}, nil
+}
+
+// Open is blob.Store.Open. A blob that only other nodes have is fetched and stored
+// first.
+func (b *Blobs) Open(ctx context.Context, d fleet.Digest) (io.ReadSeekCloser, int64, error) {
+	f, size, err := b.r.blobs.Open(d)
+	if !errors.Is(err, fleet.BlobMissing) {
+		return f, size, err
+	}
+	if err := b.r.obtain(ctx, d); err != nil {
+		return nil, 0, err
+	}
+	return b.r.blobs.Open(d)
+}
+
+// whoHas finds a peer that has a blob, and its size.
+func (r *Replica) whoHas(ctx context.Context, d fleet.Digest) (best *peer, size int64) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	ask(ctx, r.connected(), &message{Kind: kindBlob, Digest: d}, func(p *peer, a *message) bool {
+		best, size = p, a.Size
+		return false
+	})
+	return best, size
+}
+
+// obtain fetches a blob from a peer.
+func (r *Replica) obtain(ctx context.Context, d fleet.Digest) error {
+	p, size := r.whoHas(ctx, d)
+	if p == nil {
+		return fmt.Errorf("blob %s is on no hub node that answers: %w", d, fleet.BlobMissing)
+	}
+	return r.fetchBlob(ctx, p, blobInfo{d, size}, nil, r.blobs.Put)
+}
+
+// fetchBlob copies a blob from a peer, verified, into the store.
+func (r *Replica) fetchBlob(ctx context.Context, p *peer, b blobInfo, pace func(int) error, store func(context.Context, fleet.Digest, int64, io.Reader) error) error {
+	l := p.up()
+	if l == nil {
+		return errHungUp
+	}
+	in := fetch(ctx, l, 0, b.Size, pace, func(off, n int64) *message {
+		return &message{Kind: kindBlob, Digest: b.Digest, Offset: off, Length: n}
+	})
+	defer in.Close()
+	if err := store(ctx, b.Digest, b.Size, in); err != nil {
+		return fmt.Errorf("fetch from node %s: %w", p.id, err)
+	}
+	return nil
+}
+
+// readBlob answers for a range of a blob; of length 0 it tells the size.
+func (r *Replica) readBlob(m, a *message) error {
+	f, size, err := r.blobs.Open(m.Digest)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	a.Size = size
+	a.Data = make([]byte, max(min(m.Length, maxChunk, size-m.Offset), 0))
+	if len(a.Data) == 0 {
+		return nil
+	}
+	if _, err := f.Seek(m.Offset, io.SeekStart); err != nil {
+		return err
+	}
+	_, err = io.ReadFull(f, a.Data)
+	return err
+}
+
+// hold stores a blob that another node has, and answers when it is durable.
+func (g *guest) hold(ctx context.Context, m *message) error {
+	r := g.r
+	if info, err := r.blobs.Renew(m.Digest); err == nil {
+		if info.Size != m.Length {
+			return fmt.Errorf("blob %s has %d bytes here: %w", m.Digest, info.Size, fleet.BlobDigest)
+		}
+		return nil
+	} else if !errors.Is(err, fleet.BlobMissing) {
+		return err
+	}
+	if err := r.cfg.Room(); err != nil {
+		return err
+	}
+	if int64(len(m.Data)) == m.Length {
+		return r.blobs.Put(ctx, m.Digest, m.Length, bytes.NewReader(m.Data))
+	}
+	r.mu.Lock()
+	p := r.peers[g.node]
+	r.mu.Unlock()
+	if p == nil || p.up() == nil {
+		return fmt.Errorf("no connection to fetch blob %s: %w", m.Digest, fleet.Unavailable)
+	}
+	return r.fetchBlob(ctx, p, blobInfo{m.Digest, m.Length}, nil, r.blobs.Put)
+}
