@@ -116,7 +116,8 @@ func (a *pilot) KnownServers() map[raft.ServerID]*autopilot.Server {
 			Version: f.Version, RaftVersion: int(raft.ProtocolVersionMax), IsLeader: self, NodeType: autopilot.NodeVoter,
 			Ext: told && f.Ready,
 		}
-		if !told || f.Alive || self {
+		answers := m.Contact >= 0 && m.Contact < 2*a.node.cfg.Heartbeat
+		if !told || f.Alive || self || answers {
 			delete(a.dead, m.ID)
 		} else {
 			s.NodeStatus = autopilot.NodeFailed
