@@ -174,11 +174,9 @@ func (d *dev) toHub(h *hub.Hub) func(context.Context, string, string) (net.Conn,
 func (d *dev) welcome(h *hub.Hub) {
 	w := d.a.out
 	fmt.Fprintf(w, "tugline dev is ready at %s (data in %s)\n\n", h.URL(), d.dir)
-	ca, caErr := "", error(nil)
+	ca := ""
 	if strings.HasPrefix(h.URL(), "https:") {
-		if caErr = writeCA(d.dir); caErr == nil {
-			ca = filepath.Join(d.dir, caName)
-		}
+		ca = filepath.Join(d.dir, caName)
 	}
 	again := "tugline dev"
 	if d.dir != d.a.devDir() {
@@ -192,8 +190,6 @@ func (d *dev) welcome(h *hub.Hub) {
 	fmt.Fprintf(w, "  export TUGLINE_HUB=%s\n  export TUGLINE_TOKEN=$(cat %s)\n", h.URL(), quoted(h.TokenFile()))
 	if ca != "" {
 		fmt.Fprintf(w, "  export TUGLINE_CA_FILE=%s\n", quoted(ca))
-	} else if caErr != nil {
-		d.a.say("cannot write the hub's CA certificate: %v", caErr)
 	}
 	fmt.Fprint(w, `
 Then, in a git repository:

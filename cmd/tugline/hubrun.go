@@ -161,11 +161,6 @@ func notStarted(err error) error {
 // welcome tells how to use the hub.
 func (a *app) welcome(ctx context.Context, h *hub.Hub, cfg hub.Config, fresh bool) error {
 	ownCA := strings.HasPrefix(h.URL(), "https:") && cfg.TLSCert == "" && !cfg.PlainHTTP
-	if ownCA {
-		if err := writeCA(cfg.Dir); err != nil {
-			return fmt.Errorf("write the hub's CA certificate: %w", err)
-		}
-	}
 	ca := ""
 	if ownCA {
 		ca = filepath.Join(cfg.Dir, caName)

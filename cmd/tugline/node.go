@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"io"
 	"log/slog"
@@ -24,8 +23,8 @@ import (
 	"tugline.dev/tugline/shared/fleet"
 )
 
-// caName is the file in a hub's data directory with the certificate that people
-// need who speak to it.
+// caName is the file in a hub's data directory with the certificates that people
+// need who speak to it; the hub keeps it up to date.
 const caName = "ca.pem"
 
 // runnerDir is where `tugline runner run` keeps its data unless told otherwise.
@@ -67,21 +66,6 @@ func runnerFailed(err error) error {
 		}
 	}
 	return &failure{code: code, text: "the runner does not run: " + withoutCodes(err.Error(), err), cause: err}
-}
-
-// writeCA puts the certificate of the hub's own CA, and nothing secret, where
-// people find it.
-func writeCA(dir string) error {
-	b, err := os.ReadFile(filepath.Join(dir, "secrets", "ca.pem"))
-	if err != nil {
-		return err
-	}
-	for block, rest := pem.Decode(b); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type == "CERTIFICATE" {
-			return replaceFile(filepath.Join(dir, caName), pem.EncodeToMemory(block), 0o644)
-		}
-	}
-	return errors.New("the hub's CA file holds no certificate")
 }
 
 // untilStopped gives a context that ends at the first signal to stop. At a second
