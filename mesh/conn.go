@@ -248,6 +248,9 @@ func (m *Mesh) listenFor(port int, class Class) (net.Listener, error) {
 		return nil, fmt.Errorf("listen in the mesh: %d is no port: %w", port, fleet.BadRequest)
 	}
 	l := &Listener{mesh: m, wq: new(waiter.Queue), port: port, class: class, got: make(chan *Conn), closed: make(chan struct{})}
+	if m.ctx.Err() != nil {
+		return nil, net.ErrClosed
+	}
 	ep, terr := m.stack.NewEndpoint(tcp.ProtocolNumber, ipv6.ProtocolNumber, l.wq)
 	if terr != nil {
 		return nil, fmt.Errorf("listen on mesh port %d: %s", port, terr)

@@ -40,6 +40,9 @@ func (m *Mesh) Packets(port int) (Packets, error) {
 	if port < 1 || port > 65535 {
 		return nil, fmt.Errorf("open packets in the mesh: %d is no port: %w", port, fleet.BadRequest)
 	}
+	if m.ctx.Err() != nil {
+		return nil, net.ErrClosed
+	}
 	udp, err := gonet.DialUDP(m.stack, &tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFrom16(m.tun.self), Port: uint16(port)}, nil, ipv6.ProtocolNumber)
 	if err != nil {
 		return nil, fmt.Errorf("open packets on mesh port %d: %w: %w", port, err, fleet.Conflict)

@@ -132,8 +132,12 @@ func (m *Mesh) set(class Class, want []wanted) {
 		for _, l := range dropped {
 			fmt.Fprintf(&config, "public_key=%s\nremove=true\n", l.key.hex())
 		}
+		at := ""
+		if len(added) > 0 && len(cur.links) > len(added) {
+			at = m.place(cur)
+		}
 		for _, l := range added {
-			config.WriteString(l.config(len(cur.endpoints) > 0))
+			config.WriteString(l.config(at, at != ""))
 		}
 		if len(added) > 0 {
 			cur.wake()
@@ -175,9 +179,27 @@ func (m *Mesh) usable(name string, keys []PublicKey, taken map[PublicKey]string)
 	return ok[max(0, len(ok)-keysMax):]
 }
 
-// config is the key's entry at WireGuard.
-func (l *link) config(keepAlive bool) string {
+// place is where a member was last seen with any of its keys, for its new one.
+func (m *Mesh) place(p *member) string {
+	state, err := m.describe()
+	if err != nil {
+		return ""
+	}
+	best, at := "", int64(-1)
+	for _, l := range p.links {
+		if e := state.peers[l.key].endpoints; len(e) > 0 && l.heard.Load() > at {
+			best, at = strings.Join(e, ","), l.heard.Load()
+		}
+	}
+	return best
+}
+
+// config is the key's entry at WireGuard; an empty endpoint is left as it is.
+func (l *link) config(endpoint string, keepAlive bool) string {
 	s := fmt.Sprintf("public_key=%s\nreplace_allowed_ips=true\nallowed_ip=%s/128\n", l.key.hex(), l.addr)
+	if endpoint != "" {
+		s += fmt.Sprintf("endpoint=%s\n", endpoint)
+	}
 	if keepAlive {
 		s += fmt.Sprintf("persistent_keepalive_interval=%d\n", keepalive)
 	}

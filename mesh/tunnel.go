@@ -17,8 +17,8 @@ import (
 // sees the addresses of nodes; under way a packet carries those of the two keys,
 // which is what WireGuard's allowed_ip checks. So a node may hold two keys at once
 // and change from one to the other without any connection noticing, and the source
-// that a connection sees is one that the key was entitled to. Swapping addresses
-// needs no new checksum: both ends compute it over the addresses of the nodes.
+// that a connection sees is one that the key was entitled to. Checksums don't mind:
+// inside the tunnel nobody computes them.
 type tunnel struct {
 	cluster string
 	mtu     int
@@ -205,7 +205,7 @@ func writeProbe(p []byte, from, to [16]byte, kind byte, stamp uint64) {
 // peers learn that this node's connections are no more.
 func (t *tunnel) flush() {
 	limit := time.After(100 * time.Millisecond)
-	for range 2 { // the second mark is seen when the batch of the first was handed over
+	for range 2 { // the second mark is seen when WireGuard has the batch of the first,
 		mark := item{done: make(chan struct{})}
 		select {
 		case t.link.queue <- mark:
@@ -218,6 +218,7 @@ func (t *tunnel) flush() {
 			return
 		}
 	}
+	<-time.After(10 * time.Millisecond) // which it seals and sends on its own time
 }
 
 func (t *tunnel) Close() error {

@@ -21,6 +21,8 @@ const (
 	sessionMax = 180 * time.Second      // WireGuard's keys are void after this
 	retryFirst = 500 * time.Millisecond // between attempts to find a silent peer,
 	retryMax   = 5 * time.Second        // doubling up to this
+	precedence = 250 * time.Millisecond // by which one of two lets the other greet first
+	sessionTry = time.Second            // a session that carried nothing for so long is void
 	resolveMax = 2 * time.Second        // for one name
 	resolveAge = 30 * time.Second       // a name that answered is not asked again before
 	candidates = 8                      // addresses tried at once
@@ -32,6 +34,16 @@ func (m *Mesh) watch(p *member) {
 	p.stop = stop
 	m.wg.Go(func() {
 		w := &watcher{mesh: m, p: p}
+		if p.addr.Less(m.cfg.addr) {
+			// Two that greet at the same moment may end with a session of which one
+			// side lacks half. The one with the lower address goes first.
+			select {
+			case <-ctx.Done():
+				return
+			case <-p.ready:
+			case <-time.After(jitter(precedence)):
+			}
+		}
 		for {
 			wait := w.step(ctx)
 			select {
@@ -140,11 +152,12 @@ func (w *watcher) search(ctx context.Context) {
 	var config strings.Builder
 	for _, l := range p.links {
 		at := state.peers[l.key].handshake
-		if at.IsZero() || time.Since(at) > sessionMax {
+		void := time.Since(at) > sessionMax || time.Since(at) > sessionTry && m.tun.began.Add(time.Duration(l.heard.Load())).Before(at)
+		if void {
 			// Without a session there is nothing to lose by starting over, and
 			// WireGuard would wait five seconds before it greets again.
 			fmt.Fprintf(&config, "public_key=%s\nremove=true\n", l.key.hex())
-			config.WriteString(strings.Replace(l.config(true), "persistent", "endpoint="+strings.Join(known, ",")+"\npersistent", 1))
+			config.WriteString(l.config(strings.Join(known, ","), true))
 		} else {
 			fmt.Fprintf(&config, "public_key=%s\nupdate_only=true\nendpoint=%s\n", l.key.hex(), strings.Join(known, ","))
 		}

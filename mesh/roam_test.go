@@ -1,0 +1,331 @@
+package mesh
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"time"
+)
+
+// eventually waits for a condition that the network brings about.
+func eventually(t testing.TB, what string, limit time.Duration, ok func() bool) time.Duration {
+	t.Helper()
+	began := time.Now()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		if time.Since(began) > limit {
+			t.Fatalf("%s: not within %v", what, limit)
+		}
+		<-tick.C
+	}
+	return time.Since(began)
+}
+
+// TestRoaming: a node whose address changes is followed, and a stale word in the set
+// does not undo it.
+func TestRoaming(t *testing.T) {
+	a, b := newNode(t, "n-a"), newNode(t, "n-b")
+	r := newRelay(t, b.ListenAddr())
+	viaRelay := b.peer()
+	viaRelay.Endpoints = []string{r.addr()}
+	a.SetPeers([]Peer{viaRelay})
+	unknown := a.peer()
+	unknown.Endpoints = nil
+	b.SetPeers([]Peer{unknown})
+	echo(t, listen(t, b.Mesh, PortRaft))
+	c := dial(t, a.Mesh, "n-b", PortRaft)
+	if err := say(c, "one"); err != nil {
+		t.Fatal(err)
+	}
+	before := b.Endpoint("n-a")
+	r.move(t)
+	if err := say(c, "two"); err != nil {
+		t.Fatalf("after the move: %v", err)
+	}
+	after := b.Endpoint("n-a")
+	if before == after || !after.IsValid() {
+		t.Errorf("the endpoint is %s after the move, and was %s", after, before)
+	}
+	unknown.Endpoints = []string{"127.0.0.1:9"}
+	b.SetPeers([]Peer{unknown})
+	if err := say(c, "three"); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.Endpoint("n-a"); got != after {
+		t.Errorf("the set's endpoint took the place of the one that works: %s", got)
+	}
+	if s, ok := b.Status("n-a"); !ok || s.Conns != 1 || s.Heard.IsZero() || s.Handshake.IsZero() || s.Received == 0 || s.Sent == 0 || s.Key != a.key.Public() {
+		t.Errorf("status: %+v, %v", s, ok)
+	}
+}
+
+// TestCandidates: the working one of several endpoints is found, names are resolved,
+// and one that comes later helps a peer that was not found.
+func TestCandidates(t *testing.T) {
+	a, b := newNode(t, "n-a"), newNode(t, "n-b")
+	hole := socket(t)
+	defer hole.Close()
+	p := b.peer()
+	_, port, _ := net.SplitHostPort(p.Endpoints[0])
+	p.Endpoints = []string{hole.LocalAddr().String(), "no.such.host.invalid:7441"}
+	a.SetPeers([]Peer{p})
+	unknown := a.peer()
+	unknown.Endpoints = nil
+	b.SetPeers([]Peer{unknown})
+	echo(t, listen(t, b.Mesh, PortRaft))
+	if _, err := a.Dial(soon(t, 300), "n-b", PortRaft); err == nil {
+		t.Fatal("a peer was reached by a hole")
+	}
+	p.Endpoints = append(p.Endpoints, "localhost:"+port)
+	a.SetPeers([]Peer{p})
+	if err := say(dial(t, a.Mesh, "n-b", PortRaft), "found"); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.Endpoint("n-b"); got.Port() != b.ListenAddr().Port() {
+		t.Errorf("the endpoint is %s, want port %s", got, port)
+	}
+}
+
+// TestRestart: a node that comes back at another port is found through its own calls,
+// and quickly.
+func TestRestart(t *testing.T) {
+	a, b := newNode(t, "n-a"), newNode(t, "n-b")
+	a.SetPeers([]Peer{b.peer()})
+	b.SetPeers([]Peer{a.peer()})
+	echo(t, listen(t, b.Mesh, PortRaft))
+	c := dial(t, a.Mesh, "n-b", PortRaft)
+	if err := say(c, "before"); err != nil {
+		t.Fatal(err)
+	}
+	b.Close()
+	if _, err := c.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection outlived its peer")
+	}
+	m, err := New(Config{Cluster: "c-1", ID: "n-b", Key: b.key, Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	echo(t, listen(t, m, PortRaft))
+	m.SetPeers([]Peer{a.peer()})
+	began := time.Now()
+	if err := say(dial(t, a.Mesh, "n-b", PortRaft), "after"); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("reached again only after %v", took)
+	}
+}
+
+// TestRekey: a stream goes on, whole, while both ends change their keys twice.
+func TestRekey(t *testing.T) {
+	nodes := newNodes(t, 2)
+	a, b := nodes[0], nodes[1]
+	l := listen(t, b.Mesh, PortCopies)
+	c := dial(t, a.Mesh, "n-1", PortCopies)
+	there, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	var sums [2][32]byte
+	var got [2]int
+	var longest time.Duration
+	for i, pair := range [][2]net.Conn{{c, there}, {there, c}} {
+		sent := sha256.New()
+		wg.Go(func() {
+			chance := rand.NewChaCha8([32]byte{byte(i)})
+			buf := make([]byte, 4<<10)
+			tick := time.NewTicker(time.Millisecond)
+			defer tick.Stop()
+			for {
+				select {
+				case <-stop:
+					pair[0].(*Conn).CloseWrite()
+					copy(sums[i][:], sent.Sum(nil))
+					return
+				case <-tick.C:
+					chance.Read(buf)
+					sent.Write(buf)
+					if _, err := pair[0].Write(buf); err != nil {
+						t.Errorf("write: %v", err)
+						return
+					}
+				}
+			}
+		})
+		wg.Go(func() {
+			have := sha256.New()
+			last := time.Now()
+			buf := make([]byte, 64<<10)
+			for {
+				n, err := pair[1].Read(buf)
+				if i == 0 {
+					longest = max(longest, time.Since(last))
+					last = time.Now()
+				}
+				have.Write(buf[:n])
+				got[i] += n
+				if err == io.EOF {
+					break
+				}
+				if err != nil {
+					t.Errorf("read after %d bytes: %v", got[i], err)
+					return
+				}
+			}
+			<-stop
+			eventually(t, "the sum", time.Second, func() bool { return sums[i] != [32]byte{} })
+			if sum := have.Sum(nil); !bytes.Equal(sum, sums[i][:]) {
+				t.Errorf("direction %d: what came is not what was sent", i)
+			}
+		})
+	}
+	for range 2 {
+		pause := time.After(200 * time.Millisecond)
+		<-pause
+		ka, kb := NewKey(), NewKey()
+		pa, pb := a.peer(), b.peer()
+		pa.Keys, pb.Keys = append(pa.Keys, ka.Public()), append(pb.Keys, kb.Public())
+		for _, n := range nodes {
+			n.SetPeers([]Peer{pa, pb})
+		}
+		if err := a.Rekey(ka); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Rekey(kb); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "both use the new keys", 5*time.Second, func() bool {
+			sa, _ := a.Status("n-1")
+			sb, _ := b.Status("n-0")
+			return sa.Key == kb.Public() && sb.Key == ka.Public()
+		})
+		a.key, b.key = ka, kb
+		pa.Keys, pb.Keys = pa.Keys[1:], pb.Keys[1:]
+		for _, n := range nodes {
+			n.SetPeers([]Peer{pa, pb})
+		}
+	}
+	<-time.After(200 * time.Millisecond)
+	close(stop)
+	wg.Wait()
+	if got[0] < 100<<10 || got[1] < 100<<10 {
+		t.Errorf("only %v bytes came", got)
+	}
+	t.Logf("%v bytes, the longest gap %v", got, longest)
+	if longest > 2*time.Second {
+		t.Errorf("the stream stood still for %v", longest)
+	}
+	// A key that it had is refused like any stranger's.
+	if a.PublicKey() != a.key.Public() {
+		t.Error("the key is not the new one")
+	}
+}
+
+// TestReplacedKey: a peer that comes with none of its keys has lost its connections.
+func TestReplacedKey(t *testing.T) {
+	nodes := newNodes(t, 2)
+	echo(t, listen(t, nodes[1].Mesh, PortRaft))
+	c := dial(t, nodes[0].Mesh, "n-1", PortRaft)
+	p := nodes[1].peer()
+	p.Keys = []PublicKey{NewKey().Public()}
+	nodes[0].SetPeers([]Peer{p})
+	if err := say(c, "x"); err == nil {
+		t.Error("the connection outlived its key")
+	}
+}
+
+// TestBadLine: over a line that loses a tenth and delays the rest, everything arrives.
+func TestBadLine(t *testing.T) {
+	a, b := newNode(t, "n-a"), newNode(t, "n-b")
+	r := newRelay(t, b.ListenAddr())
+	r.bad(0.1, 5*time.Millisecond)
+	p := b.peer()
+	p.Endpoints = []string{r.addr()}
+	a.SetPeers([]Peer{p})
+	unknown := a.peer()
+	unknown.Endpoints = nil
+	b.SetPeers([]Peer{unknown})
+	echo(t, listen(t, b.Mesh, PortRaft))
+	began := time.Now()
+	c := dial(t, a.Mesh, "n-b", PortRaft)
+	t.Logf("connected after %v", time.Since(began))
+	for range 20 {
+		if err := say(c, "over a bad line"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	big := bytes.Repeat([]byte("tugline "), 32<<10)
+	go c.Write(big)
+	got := make([]byte, len(big))
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, big) {
+		t.Errorf("a quarter of a mebibyte there and back: %v", err)
+	}
+	t.Logf("all after %v", time.Since(began))
+}
+
+// TestGarbage: noise at the UDP port changes nothing.
+func TestGarbage(t *testing.T) {
+	nodes := newNodes(t, 2)
+	echo(t, listen(t, nodes[1].Mesh, PortRaft))
+	c := dial(t, nodes[0].Mesh, "n-1", PortRaft)
+	noise := socket(t)
+	defer noise.Close()
+	chance := rand.NewChaCha8([32]byte{7})
+	at := net.UDPAddrFromAddrPort(nodes[1].ListenAddr())
+	for i := range 2000 {
+		b := make([]byte, i%1500)
+		chance.Read(b)
+		if len(b) > 4 && i%2 == 0 { // as if it were one of WireGuard's four messages
+			b[0], b[1], b[2], b[3] = byte(1+i%4), 0, 0, 0
+		}
+		noise.WriteTo(b, at)
+		if i%200 == 0 {
+			if err := say(c, "through the noise"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := say(c, "after it"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDeadPeer: a peer that vanishes is noticed within seconds, with nothing to send.
+func TestDeadPeer(t *testing.T) {
+	if testing.Short() {
+		return
+	}
+	a, b := newNode(t, "n-a"), newNode(t, "n-b")
+	r := newRelay(t, b.ListenAddr())
+	p := b.peer()
+	p.Endpoints = []string{r.addr()}
+	a.SetPeers([]Peer{p})
+	unknown := a.peer()
+	unknown.Endpoints = nil
+	b.SetPeers([]Peer{unknown})
+	echo(t, listen(t, b.Mesh, PortRaft))
+	c := dial(t, a.Mesh, "n-b", PortRaft)
+	if err := say(c, "x"); err != nil {
+		t.Fatal(err)
+	}
+	r.bad(1, 0)
+	began := time.Now()
+	c.SetDeadline(time.Time{})
+	_, err := c.Read(make([]byte, 1))
+	took := time.Since(began)
+	t.Logf("%v after %v", err, took)
+	if took > 13*time.Second {
+		t.Errorf("noticed after %v", took)
+	}
+}
