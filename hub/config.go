@@ -29,9 +29,12 @@ type Config struct {
 	// TrustedProxies may set X-Forwarded-For.
 	TrustedProxies []netip.Prefix
 
-	// AcceptClock says that the machine's clock is right although it is far from
-	// the log's: the hub was off for more than a week.
+	// AcceptClock says that the machine's clock, as it stands at the start, is right
+	// although it is far from where it should be by the hub's last sign of life.
 	AcceptClock bool
+
+	// uptime replaces the machine's own; for tests.
+	uptime func() (boot string, up time.Duration)
 
 	// MinFree is what is kept free on the disk for the log: below it no new work,
 	// output or artifact is taken. Default 64 MiB.
@@ -72,6 +75,9 @@ func (c *Config) complete() error {
 	orDefault(&c.Retention.Output, 30*day)
 	orDefault(&c.Retention.OutputBytes, 50<<30)
 	orDefault(&c.Retention.Audit, 365*day)
+	if c.uptime == nil {
+		c.uptime = uptime
+	}
 	if c.Dir == "" {
 		return errors.New("hub needs a data directory: give --data-dir")
 	}

@@ -122,7 +122,10 @@ func (h *Hub) open() (err error) {
 	if err != nil {
 		return err
 	}
-	h.entries = &log{node: h.node, state: m.state, wall: h.wall, told: cfg.AcceptClock, room: h.disk.room}
+	h.entries = &log{node: h.node, state: m.state, clock: newTimekeeper(cfg.Dir, h.wall, cfg.uptime, h.log), room: h.disk.room}
+	if cfg.AcceptClock {
+		h.entries.clock.say()
+	}
 	if err := h.listen(); err != nil {
 		return err
 	}
@@ -205,6 +208,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	wg.Go(func() { fail("watch", h.watch(serve)) })
 	wg.Go(func() { collectSeldom(serve) })
 	wg.Go(func() { h.tendKeys(serve) })
+	wg.Go(func() { h.entries.clock.keep(serve) })
 	lead, resign := context.WithCancel(context.WithoutCancel(ctx))
 	led := make(chan struct{})
 	go func() {

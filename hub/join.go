@@ -43,7 +43,7 @@ func (h *Hub) newWeb() *web.Server {
 	return web.New(web.Config{
 		Log: h.entries, Feed: changes{h.feed}, Spool: h.spool, Blobs: h.blobs,
 		Derive: h.secrets.derive, Proxies: h.cfg.TrustedProxies, ProxiesOnly: h.cfg.inTheClear(),
-		Presence: h.sessions.Presence, Status: h.status, Ready: h.serves, Settled: h.isSettled, Ticket: h.ticket,
+		Presence: h.sessions.Presence, Status: h.status, Ready: h.serves, AcceptClock: h.acceptClock, Settled: h.isSettled, Ticket: h.ticket,
 		Keys: h.showKeys, Rotate: h.rotate, Runners: runners, Version: h.cfg.Version, Logger: h.log,
 	})
 }
@@ -109,7 +109,7 @@ func (h *Hub) serves() error {
 	if err := h.disk.room(); err != nil {
 		return err
 	}
-	return h.entries.clock()
+	return h.entries.timely()
 }
 
 // ticket writes a join ticket around a secret, and the command to paste.

@@ -105,7 +105,7 @@ func (l *term) housekeeping(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if l.hub.entries.clock() == nil {
+			if l.hub.entries.timely() == nil {
 				l.retain(ctx, l.hub.wall())
 				l.late(ctx)
 			}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"tugline.dev/tugline/consensus"
 	"tugline.dev/tugline/hub/state"
@@ -67,15 +66,12 @@ func (m machine) Restore(r io.Reader) error {
 type log struct {
 	node  *consensus.Node
 	state *state.Machine
-	wall  func() time.Time // the only clock that entries are stamped with
-	told  bool             // that it is right, however far it is off
-	room  func() error     // refuses while the disk is nearly full
+	clock *timekeeper  // the only one that entries are stamped by
+	room  func() error // refuses while the disk is nearly full
 }
 
-// clock says why the node's clock cannot be believed, or nil.
-func (l *log) clock() error {
-	return believe(l.wall(), l.state.Time(), built(), l.told)
-}
+// timely says why the node's clock cannot be believed, or nil.
+func (l *log) timely() error { return l.clock.check(l.state.Time()) }
 
 // View gives the state as of the last applied entry.
 func (l *log) View() state.View { return l.state.View() }
@@ -89,7 +85,7 @@ func (l *log) Propose(ctx context.Context, cmd state.Command) (state.Result, err
 // a code; an error says that there is no leader, that the clock is wrong or that
 // the outcome is unknown.
 func (l *log) ProposeAs(ctx context.Context, h state.Head, cmd state.Command) (state.Result, error) {
-	if err := l.clock(); err != nil {
+	if err := l.timely(); err != nil {
 		return state.Result{}, err
 	}
 	switch cmd.(type) {
@@ -102,8 +98,8 @@ func (l *log) ProposeAs(ctx context.Context, h state.Head, cmd state.Command) (s
 	if node, held := state.Held(cmd, l.state.View().Nodes()); held {
 		return state.Result{}, fmt.Errorf("hub node %s runs a version that cannot read this yet; upgrade it: %w", node, fleet.Unavailable)
 	}
-	wall, at := l.wall(), l.state.Time()
-	h.At = stamp(wall, at, step(wall, at, l.told))
+	wall, at := l.clock.wall(), l.state.Time()
+	h.At = stamp(wall, at, step(wall, at, l.clock.told()))
 	entry, err := state.Encode(h, cmd)
 	if err != nil {
 		return state.Result{}, err

@@ -17,7 +17,11 @@ import (
 
 func (a *app) hubCommand() *cobra.Command {
 	return group("hub", "The hub: run one, look at it, let runners join", groupMesh,
+<<<<<<< ours
 		a.hubRunCommand(), a.hubTicketCommand(), a.hubStatusCommand(), a.hubSetCommand(), a.hubAuditCommand(), a.hubKeysCommand(), a.hubRotateCommand())
+=======
+		a.hubRunCommand(), a.hubTicketCommand(), a.hubStatusCommand(), a.hubSetCommand(), a.hubAuditCommand(), a.hubTimeCommand())
+>>>>>>> theirs
 }
 
 func (a *app) hubTicketCommand() *cobra.Command {

@@ -143,6 +143,8 @@ func verb(c Command) string {
 		return "job.pulled"
 	case *Set:
 		return "setting.set"
+	case *Expire: // a person's is the first by a clock that they accepted
+		return "time.accept"
 	case *CreateToken:
 		return "token.create"
 	case *RevokeToken:

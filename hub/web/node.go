@@ -69,6 +69,13 @@ func (s *Server) nodeRoutes() {
 		}
 		return &struct{}{}, s.do(ctx, &state.Set{Name: in.Name, Value: in.Body.Value})
 	}))
+	huma.Register(s.api, op(http.MethodPost, "/v1/time/accept", "accept-clock", "Believe the hub's clock as it stands", fleet.RoleAdmin), wrap(s, func(ctx context.Context, _ *struct{}) (*struct{ Body api.Clock }, error) {
+		c, err := s.cfg.AcceptClock(ctx, string(caller(ctx).ID))
+		if err != nil {
+			return nil, err
+		}
+		return &struct{ Body api.Clock }{c}, nil
+	}))
 	huma.Register(s.api, op(http.MethodGet, "/v1/audit", "list-audit", "Who did what, newest first", fleet.RoleAdmin), wrap(s, func(_ context.Context, in *struct {
 		Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
 		Before uint64 `query:"before" doc:"only records below this index"`

@@ -76,6 +76,8 @@ type Config struct {
 	// Lacks says that this node is not given the bytes of a stream, or not all of
 	// them. nil: it is, but for what it can be seen to lack.
 	Lacks func(spool.Key) bool
+	// AcceptClock takes a person's word for the clock of the leader's machine.
+	AcceptClock func(ctx context.Context, actor string) (api.Clock, error)
 	// Ticket writes a join ticket around a secret; the command is what to paste.
 	Ticket func(secret string, expires time.Time) (ticket, command string)
 	// Derive gives 32 bytes that only this cluster can derive from the text, the
