@@ -17,11 +17,7 @@ import (
 
 func (a *app) hubCommand() *cobra.Command {
 	return group("hub", "The hub: run one, look at it, let runners join", groupMesh,
-<<<<<<< ours
-		a.hubRunCommand(), a.hubTicketCommand(), a.hubStatusCommand(), a.hubSetCommand(), a.hubAuditCommand(), a.hubKeysCommand(), a.hubRotateCommand())
-=======
-		a.hubRunCommand(), a.hubTicketCommand(), a.hubStatusCommand(), a.hubSetCommand(), a.hubAuditCommand(), a.hubTimeCommand())
->>>>>>> theirs
+		a.hubRunCommand(), a.hubTicketCommand(), a.hubStatusCommand(), a.hubSetCommand(), a.hubAuditCommand(), a.hubTimeCommand(), a.hubKeysCommand(), a.hubRotateCommand())
 }
 
 func (a *app) hubTicketCommand() *cobra.Command {
