@@ -15,7 +15,9 @@ func TestHubTimeAccept(t *testing.T) {
 		func(w http.ResponseWriter) {
 			answer(w, 200, api.Clock{Clock: time.Date(2031, 3, 4, 9, 0, 0, 0, time.UTC), StateTime: time.Date(2030, 1, 1, 9, 0, 0, 0, time.UTC), Accepted: true})
 		},
-		func(w http.ResponseWriter) { answer(w, 200, api.Clock{Clock: time.Date(2031, 3, 4, 9, 0, 0, 0, time.UTC)}) },
+		func(w http.ResponseWriter) {
+			answer(w, 200, api.Clock{Clock: time.Date(2031, 3, 4, 9, 0, 0, 0, time.UTC)})
+		},
 		func(w http.ResponseWriter) {
 			problem(w, http.StatusForbidden, fleet.Forbidden, "this needs the role admin")
 		},
