@@ -45,6 +45,7 @@ func (p *Peers) joinServer() *http.Server {
 			}
 			mux.ServeHTTP(w, r)
 		}),
+		BaseContext:    func(net.Listener) context.Context { return p.life },
 		ReadTimeout:    10 * time.Second,
 		WriteTimeout:   10*time.Second + joinTime,
 		MaxHeaderBytes: 4 << 10,

@@ -49,6 +49,7 @@ func (p *Peers) server() *http.Server {
 				mux.ServeHTTP(w, r)
 			}
 		}),
+		BaseContext:       func(net.Listener) context.Context { return p.life },
 		ConnContext:       identify,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       4 * idleTime,
