@@ -30,6 +30,7 @@ import (
 
 	"tugline.dev/tugline/consensus"
 	"tugline.dev/tugline/hub/blob"
+	"tugline.dev/tugline/hub/replica"
 	"tugline.dev/tugline/hub/session"
 	"tugline.dev/tugline/hub/spool"
 	"tugline.dev/tugline/hub/state"
@@ -51,6 +52,7 @@ type Hub struct {
 	disk     *reserve
 	spool    *spool.Store
 	blobs    *blob.Store
+	copies   *replica.Replica // of both, on the other nodes too
 	sessions *session.Server
 	web      *web.Server
 	listener net.Listener
@@ -112,6 +114,11 @@ func (h *Hub) open() (err error) {
 		return err
 	}
 	if h.blobs, err = blob.Open(blob.Config{Dir: filepath.Join(cfg.Dir, "blobs"), Logger: h.log, Room: h.disk.room}); err != nil {
+		return err
+	}
+	if h.copies, err = replica.New(replica.Config{
+		Self: h.id.Node, Dir: filepath.Join(cfg.Dir, "replica"), Spool: h.spool, Blobs: h.blobs, Room: h.disk.room, Logger: h.log,
+	}); err != nil {
 		return err
 	}
 	m := newMachine()
@@ -333,6 +340,9 @@ func (h *Hub) close() {
 	}
 	if h.feed != nil {
 		h.feed.Close()
+	}
+	if h.copies != nil {
+		h.copies.Close()
 	}
 	if h.spool != nil {
 		h.spool.Close()
