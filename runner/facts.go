@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -24,6 +25,7 @@ import (
 const (
 	ownerPoll   = 2 * time.Second
 	detectEvery = 10 * time.Minute
+	detectAgain = 30 * time.Second // where an agent CLI did not answer in time
 	diskEvery   = 20 * time.Second
 	diskTime    = 5 * time.Second
 )
@@ -217,8 +219,13 @@ func (r *Runner) detects(ctx context.Context) {
 				paths[name] = h.Path
 			}
 		}
+		known := r.harnesses
 		r.mu.Unlock()
-		found := harness.Detect(ctx, harness.DetectRequest{Env: os.Environ(), Paths: paths})
+		var slow atomic.Bool
+		found := harness.Detect(ctx, harness.DetectRequest{Env: os.Environ(), Paths: paths, Known: known, Slow: func(name string) {
+			slow.Store(true)
+			r.log.Warn("an agent does not tell its version in time; it is asked again", "harness", name)
+		}})
 		if ctx.Err() != nil {
 			return
 		}
@@ -226,8 +233,13 @@ func (r *Runner) detects(ctx context.Context) {
 		r.harnesses = found
 		r.mu.Unlock()
 		r.changed()
+		var again <-chan time.Time
+		if slow.Load() {
+			again = time.After(detectAgain)
+		}
 		select {
 		case <-tick.C:
+		case <-again:
 		case <-r.detectNow:
 		case <-ctx.Done():
 			return

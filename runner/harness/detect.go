@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,8 +27,9 @@ const (
 	SignedInUnknown = "unknown"
 )
 
-// probeTime bounds each question put to a CLI.
-const probeTime = 10 * time.Second
+// probeTime bounds each question put to a CLI, unless told otherwise. The first start of
+// a CLI of 100 MB beside jobs that keep every core busy takes more than ten seconds.
+const probeTime = 45 * time.Second
 
 // DetectRequest says where to look.
 type DetectRequest struct {
@@ -35,10 +37,18 @@ type DetectRequest struct {
 	Paths map[string]string // by harness name: the owner's absolute paths, instead of a search
 	Home  string            // "" is HOME of Env
 	All   bool              // tell those too that are missing or do not run: they have no Path, and Detail says why
+	// Known is what an earlier look found: a CLI that is still there and only does not
+	// answer in time is told as it was.
+	Known []Found
+	// Slow is told which CLIs did not answer in time; it may be called from several
+	// goroutines at once. It may be nil.
+	Slow func(name string)
+	// Patience bounds each question put to a CLI; 0 is 45 s.
+	Patience time.Duration
 }
 
 // Detect looks which harnesses can be used here. It asks each CLI for its version and, where the CLI can tell that
-// without a request to its provider, whether it is signed in. It takes at most a few times ten seconds.
+// without a request to its provider, whether it is signed in. It takes at most a few times Patience.
 func Detect(ctx context.Context, r DetectRequest) []Found {
 	if r.Home == "" {
 		r.Home, _ = envValue(r.Env, "HOME")
@@ -49,7 +59,19 @@ func Detect(ctx context.Context, r DetectRequest) []Found {
 	var wg sync.WaitGroup
 	for i, h := range catalogue {
 		wg.Go(func() {
-			f, err := h.detect(&probe{ctx: ctx, env: r.Env, home: r.Home}, r.Paths[h.Name])
+			p := &probe{ctx: ctx, env: r.Env, home: r.Home, patience: cmp.Or(r.Patience, probeTime)}
+			f, err := h.detect(p, r.Paths[h.Name])
+			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+				if r.Slow != nil {
+					r.Slow(h.Name)
+				}
+				for _, k := range r.Known {
+					if k.Name == h.Name && k.Path != "" && k.Path == p.path {
+						found[i] = &k
+						return
+					}
+				}
+			}
 			if err != nil {
 				if !r.All {
 					return
@@ -88,6 +110,7 @@ func (h *Harness) detect(p *probe, override string) (Found, error) {
 		detail = joined(detail, "behind the wrapper "+path)
 		path = native
 	}
+	p.path = path
 	out, err := p.run(path, "--version")
 	if err != nil {
 		return Found{}, fmt.Errorf("%s does not run: %w", path, err)
@@ -117,6 +140,9 @@ type probe struct {
 	env     []string
 	home    string
 	version string
+	path    string // of the program that is asked
+
+	patience time.Duration
 }
 
 // elsewhere are folders where installers put CLIs and that a service's bare PATH lacks.
@@ -155,7 +181,7 @@ func (p *probe) find(program, override string) (path, detail string, err error) 
 
 // run asks the CLI something that needs no provider.
 func (p *probe) run(argv ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(p.ctx, probeTime)
+	ctx, cancel := context.WithTimeout(p.ctx, p.patience)
 	defer cancel()
 	env := append([]string{}, p.env...)
 	env = append(env, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1")

@@ -4,7 +4,9 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -86,6 +88,35 @@ func TestDetect(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(root, "asked")); err == nil {
 		t.Error("a CLI was asked something else than its version and its sign-in")
+	}
+}
+
+// A CLI that a busy machine keeps from answering in time is what it was found to be
+// before. One that was not found before, or at another place, is not told.
+func TestDetectKeepsWhatIsSlow(t *testing.T) {
+	bin := t.TempDir()
+	claude, codex := filepath.Join(bin, "claude"), filepath.Join(bin, "codex")
+	for _, path := range []string{claude, codex, filepath.Join(bin, "opencode")} {
+		program(t, path, "#!/bin/sh\nexec sleep 60\n")
+	}
+	was := Found{Name: "claude", Path: claude, Version: "2.1.197", SignedIn: SignedInYes, Capabilities: []string{"resume"}}
+	var mu sync.Mutex
+	var slow []string
+	got := byName(Detect(t.Context(), DetectRequest{
+		Env: []string{"PATH=" + bin + ":/usr/bin:/bin", "HOME=" + bin}, Patience: 300 * time.Millisecond,
+		Known: []Found{was, {Name: "codex", Path: "/elsewhere/codex", Version: "0.1.0"}},
+		Slow:  func(name string) { mu.Lock(); slow = append(slow, name); mu.Unlock() },
+	}))
+	if g := got["claude"]; g.Path != was.Path || g.Version != was.Version || g.SignedIn != was.SignedIn || len(g.Capabilities) != 1 {
+		t.Errorf("claude is told as %+v; want it as it was", g)
+	}
+	for _, name := range []string{"codex", "opencode"} {
+		if f, ok := got[name]; ok {
+			t.Errorf("%s is told as %+v", name, f)
+		}
+	}
+	if slices.Sort(slow); !slices.Equal(slow, []string{"claude", "codex", "opencode"}) {
+		t.Errorf("slow were %q; want all three", slow)
 	}
 }
 
