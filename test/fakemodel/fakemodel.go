@@ -61,6 +61,9 @@ type run struct {
 	step int // index of the current step
 	used int // requests that the current step has answered
 	sum  int // requests that all steps have answered
+
+	free     chan struct{} // closed by Release
+	released bool
 }
 
 // Start runs a server with the built-in scenarios on a free loopback port until
@@ -193,18 +196,48 @@ func (s *Server) Wait(ctx context.Context, scenario, nonce string, n int) error 
 	}
 }
 
+// Release lets the steps of a run that hold be answered, those to come too. The run
+// need not have begun.
+func (s *Server) Release(scenario, nonce string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.run(runKey{scenario, nonce}); r != nil && !r.released {
+		r.released = true
+		close(r.free)
+	}
+}
+
+// run finds a run or begins it; nil where there are too many. The caller holds the lock.
+func (s *Server) run(key runKey) *run {
+	r := s.runs[key]
+	if r == nil && len(s.runs) < maxRuns {
+		r = &run{free: make(chan struct{})}
+		s.runs[key] = r
+	}
+	return r
+}
+
+// held waits until a run is released; false is the end of the request.
+func (s *Server) held(ctx context.Context, key runKey) bool {
+	s.mu.Lock()
+	r := s.run(key)
+	s.mu.Unlock()
+	select {
+	case <-r.free:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // advance takes the step that answers the next request of a run. The index is
 // -1 once the script is over.
 func (s *Server) advance(sc Scenario, key runKey, side bool) (step Step, index int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.runs[key]
+	r := s.run(key)
 	if r == nil {
-		if len(s.runs) >= maxRuns {
-			return Step{}, 0, fmt.Errorf("more than %d runs", maxRuns)
-		}
-		r = &run{}
-		s.runs[key] = r
+		return Step{}, 0, fmt.Errorf("more than %d runs", maxRuns)
 	}
 	step, index = Step{Items: []Item{{Say: "There is nothing more to do."}}}, -1
 	if r.step < len(sc.Steps) {

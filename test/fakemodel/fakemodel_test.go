@@ -414,3 +414,33 @@ func TestWrongUseIsToldAndComplainedOf(t *testing.T) {
 		}
 	})
 }
+
+// A step that holds is answered when the run is released, not before, and the run of
+// another nonce is none of its business.
+func TestHold(t *testing.T) {
+	each(t, 0, func(t *testing.T, s *fakemodel.Server, c client) {
+		err := s.Add("held", fakemodel.Scenario{Steps: []fakemodel.Step{{Items: []fakemodel.Item{{Say: "At last."}}, Hold: true, Repeat: -1}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		answered := make(chan string, 1)
+		go func() { defer close(answered); answered <- c.ask(t, s.URL("held", "n1"), "x").Said }()
+		if err := s.Wait(t.Context(), "held", "n1", 1); err != nil {
+			t.Fatal(err)
+		}
+		s.Release("held", "n2")
+		if got := c.ask(t, s.URL("held", "n2"), "x").Said; got != "At last." {
+			t.Errorf("a run that was released before it began got %q", got)
+		}
+		select {
+		case got := <-answered:
+			t.Errorf("the held step was answered with %q before its release", got)
+		default:
+		}
+		s.Release("held", "n1")
+		s.Release("held", "n1")
+		if got := <-answered; got != "At last." {
+			t.Errorf("after the release came %q", got)
+		}
+	})
+}

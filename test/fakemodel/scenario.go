@@ -30,6 +30,7 @@ type Step struct {
 	Items  []Item
 	Repeat int // how many more requests the same step answers; -1 for ever
 
+	Hold  bool          // until Release is called for the run, before the response headers
 	Delay time.Duration // before the response headers
 	First time.Duration // between the headers and the first content
 	Pace  time.Duration // before each further piece of text

@@ -158,7 +158,7 @@ func (s *Server) play(w http.ResponseWriter, r *http.Request, d dialect, seen Re
 			return
 		}
 	}
-	if !pause(r, step.Delay) {
+	if step.Hold && !s.held(r.Context(), runKey{seen.Scenario, seen.Nonce}) || !pause(r, step.Delay) {
 		return
 	}
 	fault := step.fault(d.protocol())

@@ -76,7 +76,7 @@ func newPlace(t *testing.T) *place {
 	p.StartHub()
 	p.StartRunner()
 	p.Online()
-	p.Eventually(30*time.Second, "the runner finds the CLIs", func() bool {
+	p.Eventually(2*time.Minute, "the runner finds the CLIs", func() bool {
 		return len(p.theRunner().Harnesses) == 1+len(harness.All)
 	})
 	p.repo = p.Repository("repo")

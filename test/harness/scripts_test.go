@@ -32,25 +32,25 @@ var ownScripts = []struct {
 		{Items: []fakemodel.Item{{Write: &fakemodel.File{Path: "third.txt", Text: "written in turn three\n"}}}},
 		{Items: []fakemodel.Item{{Say: "Turn three is done."}}},
 	}}},
-	{"turns", turns(2 * time.Second)},
-	{"slow-turns", turns(6 * time.Second)},
+	{"turns", fakemodel.Scenario{About: "four turns of one session", Steps: turns}},
 }
 
 // turns is a script of four turns. Each must carry the history of those before, else
-// the model complains. The first takes its time.
-func turns(first time.Duration) fakemodel.Scenario {
-	write := func(name, text string) fakemodel.Item {
-		return fakemodel.Item{Write: &fakemodel.File{Path: name, Text: text}}
-	}
-	say := func(text string) fakemodel.Item { return fakemodel.Item{Say: text} }
-	return fakemodel.Scenario{About: "four turns of one session", Steps: []fakemodel.Step{
-		{Items: []fakemodel.Item{say("I keep the word heron-{nonce} in mind."), write("first.txt", "written in turn one\n")}, Delay: first},
-		{Items: []fakemodel.Item{say("Turn one is done.")}},
-		{Items: []fakemodel.Item{write("second.txt", "written in turn two\n")}, Expect: []string{"heron-{nonce}", "Turn one is done.", "second prompt"}},
-		{Items: []fakemodel.Item{say("Turn two is done.")}},
-		{Items: []fakemodel.Item{write("third.txt", "written in turn three\n")}, Expect: []string{"heron-{nonce}", "Turn two is done.", "third prompt"}},
-		{Items: []fakemodel.Item{say("Turn three is done.")}},
-		{Items: []fakemodel.Item{write("fourth.txt", "written in turn four\n")}, Expect: []string{"heron-{nonce}", "Turn three is done.", "fourth prompt"}},
-		{Items: []fakemodel.Item{say("Turn four is done.")}},
-	}}
+// the model complains. The first is held until the test releases it, so that what is
+// to happen in the middle of it does.
+var turns = []fakemodel.Step{
+	{Items: []fakemodel.Item{say("I keep the word heron-{nonce} in mind."), write("first.txt", "written in turn one\n")}, Hold: true},
+	{Items: []fakemodel.Item{say("Turn one is done.")}},
+	{Items: []fakemodel.Item{write("second.txt", "written in turn two\n")}, Expect: []string{"heron-{nonce}", "Turn one is done.", "second prompt"}},
+	{Items: []fakemodel.Item{say("Turn two is done.")}},
+	{Items: []fakemodel.Item{write("third.txt", "written in turn three\n")}, Expect: []string{"heron-{nonce}", "Turn two is done.", "third prompt"}},
+	{Items: []fakemodel.Item{say("Turn three is done.")}},
+	{Items: []fakemodel.Item{write("fourth.txt", "written in turn four\n")}, Expect: []string{"heron-{nonce}", "Turn three is done.", "fourth prompt"}},
+	{Items: []fakemodel.Item{say("Turn four is done.")}},
 }
+
+func write(name, text string) fakemodel.Item {
+	return fakemodel.Item{Write: &fakemodel.File{Path: name, Text: text}}
+}
+
+func say(text string) fakemodel.Item { return fakemodel.Item{Say: text} }

@@ -87,6 +87,7 @@ func queued(p *place, cli harness.CLI) {
 			t.Errorf("%d follow-ups are queued behind turn %d; want %d behind 1", j.FollowUps, j.Turn, n+1)
 		}
 	}
+	p.model.Release(k.scenario, k.run())
 	p.Eventually(2*time.Minute, "turn 3 of job "+id+" ends", func() bool { j := p.Job(id); return j.Turn == 3 && j.State.Ended() })
 	first := p.Job(id)
 	p.oneSession(first, 3, "first.txt", "second.txt", "third.txt")
@@ -163,7 +164,9 @@ func gone(p *place, cli harness.CLI) {
 // between two of them.
 func TestRunnerKilled(t *testing.T) {
 	p := newPlace(t)
-	of := func(cli harness.CLI) task { return task{cli: cli, scenario: "slow-turns", prompt: "first prompt"} }
+	of := func(cli harness.CLI) task {
+		return task{cli: cli, scenario: "turns", nonce: string(cli) + "-killed", prompt: "first prompt"}
+	}
 	ids := map[harness.CLI]string{}
 	for _, cli := range harness.All {
 		ids[cli] = p.Detach(p.args(of(cli))...)
@@ -171,15 +174,16 @@ func TestRunnerKilled(t *testing.T) {
 	// opencode takes several seconds to begin; it is killed at by itself.
 	for _, inTurn := range [][]harness.CLI{{harness.Codex, harness.Claude}, {harness.OpenCode}} {
 		for _, cli := range inTurn {
-			if err := p.model.Wait(t.Context(), "slow-turns", of(cli).run(), 1); err != nil {
+			if err := p.model.Wait(t.Context(), "turns", of(cli).run(), 1); err != nil {
 				t.Fatal(err)
 			}
 		}
 		p.killRunner()
 		for _, cli := range inTurn {
-			if n := p.model.Served("slow-turns", of(cli).run()); n != 1 {
+			if n := p.model.Served("turns", of(cli).run()); n != 1 {
 				t.Errorf("%s had asked its model %d times when the runner was killed; want once, in the middle of its turn", cli, n)
 			}
+			p.model.Release("turns", of(cli).run())
 		}
 	}
 	for _, cli := range harness.All {

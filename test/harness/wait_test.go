@@ -43,7 +43,7 @@ func waits(p *place, cli harness.CLI) {
 // idleWait: a CLI that was waiting on its provider when its time ran out was let down by
 // the provider.
 func idleWait(p *place, cli harness.CLI) {
-	r := p.do(task{cli: cli, scenario: "rate-limit-long", nonce: string(cli) + "-idle", retries: 3, flags: []string{"--idle-timeout", "4s"}})
+	r := p.do(task{cli: cli, scenario: "rate-limit-long", nonce: string(cli) + "-idle", retries: 3, flags: []string{"--idle-timeout", "10s"}})
 	p.want(r, fleet.Failed, fleet.ClassRateLimited, "idle limit")
 	if !strings.Contains(r.errs, "waiting on provider: rate limit") {
 		p.T.Errorf("who followed the job was not told of the wait:\n%s", r.errs)
