@@ -61,8 +61,9 @@ type Config struct {
 	// asked. Without it the join port stays closed.
 	Join func(ctx context.Context, guest string, body []byte) ([]byte, error)
 
-	Patience time.Duration // for the leader's answer to begin; default 45 s, over the longest held poll
-	Logger   *slog.Logger  // default: discard
+	Wall     func() time.Time // the node's wall clock; default time.Now
+	Patience time.Duration    // for the leader's answer to begin; default 45 s, over the longest held poll
+	Logger   *slog.Logger     // default: discard
 }
 
 const (
@@ -110,6 +111,9 @@ func New(c Config) (*Peers, error) {
 	}
 	if c.OnLive == nil {
 		c.OnLive = func(fleet.JobID, []fleet.Event) {}
+	}
+	if c.Wall == nil {
+		c.Wall = time.Now
 	}
 	if c.Patience <= 0 {
 		c.Patience = 45 * time.Second

@@ -35,10 +35,11 @@ type Facts struct {
 	Kinds    int           `json:"kinds"` // newest kind of command that it can decode
 	DiskFree int64         `json:"disk_free"`
 	DiskFull bool          `json:"disk_full,omitempty"` // it takes no new bytes
+	Draining bool          `json:"draining,omitempty"`  // it is about to be stopped, and does not lead
 	Debt     int64         `json:"debt"`                // bytes of output and blobs that it lacks
 	Uptime   time.Duration `json:"uptime_ns"`
-	FsyncP99 time.Duration `json:"fsync_p99_ns"`
-	Wall     time.Time     `json:"wall"` // set when the answer leaves
+	Stalled  bool          `json:"stalled,omitempty"` // the disk under its log is too slow for a leader's
+	Wall     time.Time     `json:"wall"`              // set when the answer leaves
 }
 
 // Sample is what is known of one node.
@@ -63,7 +64,7 @@ func newPolls() *polls { return &polls{all: map[string]Sample{}, busy: map[strin
 
 func (p *Peers) answerStatus(w http.ResponseWriter, _ *http.Request) {
 	f := p.cfg.Facts()
-	f.ID, f.Wall = p.cfg.Self, time.Now()
+	f.ID, f.Wall = p.cfg.Self, p.cfg.Wall()
 	b, err := json.Marshal(f)
 	if err != nil {
 		p.refuseWith(w, "status", err)
@@ -124,7 +125,7 @@ func (p *Peers) sample(ctx context.Context, id string) Sample {
 		return Sample{ID: id, Err: err}
 	}
 	trip := answered.Sub(asked)
-	return Sample{ID: id, Facts: f, Heard: answered, Trip: trip, Offset: f.Wall.Sub(asked.Round(0).Add(trip / 2))}
+	return Sample{ID: id, Facts: f, Heard: answered, Trip: trip, Offset: f.Wall.Sub(p.cfg.Wall().Add(trip/2 - time.Since(asked)))}
 }
 
 // Status asks a node what it says of itself.
@@ -174,7 +175,7 @@ func (p *Peers) status(ctx context.Context, id string) (f Facts, asked, answered
 // Only the leader, or everyone while nobody leads, keeps the others' current.
 func (p *Peers) Samples() []Sample {
 	f, now := p.cfg.Facts(), time.Now()
-	f.ID, f.Wall = p.cfg.Self, now
+	f.ID, f.Wall = p.cfg.Self, p.cfg.Wall()
 	out := []Sample{{ID: p.cfg.Self, Facts: f, Heard: now}}
 	p.polls.mu.Lock()
 	for _, id := range p.cfg.Members() {
@@ -183,7 +184,7 @@ func (p *Peers) Samples() []Sample {
 		}
 		s, ok := p.polls.all[id]
 		if !ok {
-			s = Sample{ID: id, Err: errNotAsked}
+			s = Sample{ID: id, Err: ErrNotAsked}
 		}
 		out = append(out, s)
 	}
@@ -192,7 +193,8 @@ func (p *Peers) Samples() []Sample {
 	return out
 }
 
-var errNotAsked = errors.New("it has not been asked yet")
+// ErrNotAsked says that a member was not asked yet: nobody knows how it is.
+var ErrNotAsked = errors.New("it has not been asked yet")
 
 // ClockOff gives how far this node's wall clock is ahead of the median of the
 // voters', its own among them, as far as they were heard within the last 10 s. False
