@@ -17,6 +17,17 @@ type Config struct {
 	Bootstrap bool   // make a new cluster of one node if Dir holds none
 	Version   string // of this binary, as shown
 
+	// MeshListen is the UDP host:port of the tunnel between the hub nodes. Without it
+	// the node is alone, and none can join.
+	MeshListen string
+	// MeshAdvertise is where other nodes find it, HOST:PORT each. Default: MeshListen,
+	// or the addresses of this machine.
+	MeshAdvertise []string
+	// Ticket joins the cluster of `tugline hub ticket --role hub` if Dir holds no node.
+	Ticket string
+	// Network takes the place of the mesh in tests.
+	Network Network
+
 	// TLSCert and TLSKey are the operator's own certificate. Without them an
 	// address that is not loopback is served with a certificate of the cluster's
 	// own CA, which tickets pin.
@@ -93,6 +104,25 @@ func (c *Config) complete() error {
 	}
 	if c.PlainHTTP && !loopback(host) && len(c.TrustedProxies) == 0 {
 		return fmt.Errorf("%s is not loopback, and credentials must not cross a network in the clear: leave out --plain-http, or name the proxy that ends TLS with --trusted-proxy", c.Listen)
+	}
+	if c.Ticket != "" && c.Bootstrap {
+		return errors.New("--bootstrap begins a cluster and --ticket joins one: give one of them")
+	}
+	if c.Ticket != "" && c.MeshListen == "" {
+		return errors.New("--ticket needs --mesh-listen, the UDP address of the tunnel to the other hub nodes, such as --mesh-listen :7441")
+	}
+	if c.MeshListen != "" {
+		if _, _, err := net.SplitHostPort(c.MeshListen); err != nil {
+			return fmt.Errorf("--mesh-listen %q is not HOST:PORT, such as :7441: %w", c.MeshListen, err)
+		}
+	}
+	for _, a := range c.MeshAdvertise {
+		if host, port, err := net.SplitHostPort(a); err != nil || host == "" || port == "" {
+			return fmt.Errorf("--mesh-advertise %q is not HOST:PORT, such as hub1.example.com:7441", a)
+		}
+	}
+	if len(c.MeshAdvertise) > 0 && c.MeshListen == "" {
+		return errors.New("--mesh-advertise needs --mesh-listen")
 	}
 	if c.PublicURL != "" {
 		u, err := url.Parse(c.PublicURL)

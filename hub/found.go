@@ -25,7 +25,7 @@ func (l *term) found(ctx context.Context) error {
 	}
 	l.recordKeys(ctx)
 	if len(h.entries.View().Tokens()) > 0 {
-		return l.founded()
+		return h.founded()
 	}
 	secret, err := h.bootstrapToken()
 	if err != nil {
@@ -35,17 +35,17 @@ func (l *term) found(ctx context.Context) error {
 	if _, ok := l.propose(ctx, cmd); !ok {
 		return fmt.Errorf("record the operator token: %w", fleet.Unavailable)
 	}
-	return l.founded()
+	return h.founded()
 }
 
 // founded remembers beside the log that there is one.
-func (l *term) founded() error {
-	if l.hub.id.Founded {
+func (h *Hub) founded() error {
+	if h.id.Founded {
 		return nil
 	}
-	id := l.hub.id
+	id := h.id
 	id.Founded = true
-	return id.save(l.hub.cfg.Dir)
+	return id.save(h.cfg.Dir)
 }
 
 // bootstrapToken writes the operator token before its hash is recorded, so that a

@@ -30,11 +30,12 @@ import (
 
 	"tugline.dev/tugline/consensus"
 	"tugline.dev/tugline/hub/blob"
-	"tugline.dev/tugline/hub/replica"
+	"tugline.dev/tugline/hub/peer"
 	"tugline.dev/tugline/hub/session"
 	"tugline.dev/tugline/hub/spool"
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/hub/web"
+	"tugline.dev/tugline/mesh"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -45,14 +46,17 @@ type Hub struct {
 
 	lock     *flock.Flock
 	id       identity
+	keys     *selfKeys
 	secrets  *secrets
+	mesh     *mesh.Mesh // nil: alone, or in a test
+	network  Network    // nil: alone
+	peers    *peer.Peers
 	feed     *consensus.Feed
 	node     *consensus.Node
 	entries  *log
 	disk     *reserve
 	spool    *spool.Store
 	blobs    *blob.Store
-	copies   *replica.Replica // of both, on the other nodes too
 	sessions *session.Server
 	web      *web.Server
 	listener net.Listener
@@ -66,11 +70,17 @@ type Hub struct {
 	rotating sync.Mutex         // held while a key is replaced
 	points   func(point string) // of a rotation, for tests; nil: nobody listens
 
-	leading atomic.Bool
-	pokes   chan struct{}
-	once    sync.Once
-	ready   chan struct{}
-	closing sync.Once
+	roster roster // as the mesh was told
+	guests []mesh.PublicKey
+	heard  atomic.Pointer[clocks] // of the other voters
+
+	leading     atomic.Bool
+	draining    atomic.Bool
+	pokes       chan struct{}
+	rosterPokes chan struct{}
+	once        sync.Once
+	ready       chan struct{}
+	closing     sync.Once
 }
 
 // New opens a node's data and its listener. It serves nothing until Run. An error
@@ -84,7 +94,7 @@ func newHub(cfg Config, wall func() time.Time) (*Hub, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	h := &Hub{cfg: cfg, log: cfg.Logger, pokes: make(chan struct{}, 1), keyNews: make(chan struct{}, 1), ready: make(chan struct{}), started: time.Now(), wall: wall}
+	h := &Hub{cfg: cfg, log: cfg.Logger, pokes: make(chan struct{}, 1), keyNews: make(chan struct{}, 1), rosterPokes: make(chan struct{}, 1), ready: make(chan struct{}), started: time.Now(), wall: wall}
 	if err := h.open(); err != nil {
 		h.Close()
 		return nil, err
@@ -98,6 +108,11 @@ func (h *Hub) open() (err error) {
 	if h.lock, err = lockDir(cfg.Dir); err != nil {
 		return err
 	}
+	if cfg.Ticket != "" {
+		if err := h.enter(); err != nil {
+			return err
+		}
+	}
 	_, missing := os.Stat(filepath.Join(cfg.Dir, "raft"))
 	fresh := errors.Is(missing, os.ErrNotExist)
 	if h.id, err = loadIdentity(cfg.Dir, cfg.Bootstrap, fresh); err != nil {
@@ -106,7 +121,13 @@ func (h *Hub) open() (err error) {
 	if fresh && h.id.Founded {
 		return fmt.Errorf("the log of this node is gone from %s: put the data directory back from a backup, or begin anew with an empty one", cfg.Dir)
 	}
-	if h.secrets, err = loadSecrets(cfg.Dir, h.id.Cluster, fresh); err != nil {
+	if h.secrets, err = loadSecrets(cfg.Dir, h.id.Cluster, fresh && !h.id.Joined); err != nil {
+		return err
+	}
+	if h.keys, err = loadSelf(cfg.Dir); err != nil {
+		return err
+	}
+	if err := h.openNetwork(); err != nil {
 		return err
 	}
 	h.disk = &reserve{dir: cfg.Dir, keep: cfg.MinFree, stat: statFree}
@@ -116,20 +137,19 @@ func (h *Hub) open() (err error) {
 	if h.blobs, err = blob.Open(blob.Config{Dir: filepath.Join(cfg.Dir, "blobs"), Logger: h.log, Room: h.disk.room}); err != nil {
 		return err
 	}
-	if h.copies, err = replica.New(replica.Config{
-		Self: h.id.Node, Dir: filepath.Join(cfg.Dir, "replica"), Spool: h.spool, Blobs: h.blobs, Room: h.disk.room, Logger: h.log,
-	}); err != nil {
-		return err
-	}
 	m := newMachine()
 	h.feed = m.feed
+	trans, err := h.transport()
+	if err != nil {
+		return err
+	}
 	h.node, err = consensus.Open(consensus.Config{
-		Dir: filepath.Join(cfg.Dir, "raft"), NodeID: h.id.Node, Bootstrap: true, FSM: m, Logger: h.log,
+		Dir: filepath.Join(cfg.Dir, "raft"), NodeID: h.id.Node, Bootstrap: !h.id.Joined, Join: h.id.Joined, FSM: m, Transport: trans, Logger: h.log,
 	})
 	if err != nil {
 		return err
 	}
-	h.entries = &log{node: h.node, state: m.state, clock: newTimekeeper(cfg.Dir, h.wall, cfg.uptime, h.log), room: h.disk.room}
+	h.entries = &log{node: h.node, state: m.state, clock: newTimekeeper(cfg.Dir, h.wall, cfg.uptime, h.log), room: h.disk.room, voices: h.heardVoices}
 	if cfg.AcceptClock {
 		h.entries.clock.say()
 	}
@@ -142,6 +162,9 @@ func (h *Hub) open() (err error) {
 		}
 	}
 	if h.sessions, err = h.newSessions(); err != nil {
+		return err
+	}
+	if err := h.openPeers(); err != nil {
 		return err
 	}
 	h.web = h.newWeb()
@@ -179,7 +202,10 @@ func (h *Hub) URL() string { return h.url }
 // TokenFile is where the bootstrap token was written.
 func (h *Hub) TokenFile() string { return filepath.Join(h.cfg.Dir, "operator.token") }
 
-// Ready is closed once the node serves and has a leader.
+// Joined says that the node came to a cluster that others had founded.
+func (h *Hub) Joined() bool { return h.id.Joined }
+
+// Ready is closed once the node serves and has heard the leader, or leads.
 func (h *Hub) Ready() <-chan struct{} { return h.ready }
 
 func (h *Hub) settled() { h.once.Do(func() { close(h.ready) }) }
@@ -216,6 +242,13 @@ func (h *Hub) Run(ctx context.Context) error {
 	wg.Go(func() { collectSeldom(serve) })
 	wg.Go(func() { h.tendKeys(serve) })
 	wg.Go(func() { h.entries.clock.keep(serve) })
+	wg.Go(func() { fail("members", h.keepRoster(serve)) })
+	if h.peers != nil {
+		wg.Go(func() { fail("peers", h.peers.Run(serve)) })
+		wg.Go(func() { h.watchFitness(serve) })
+		wg.Go(func() { fail("autopilot", h.pilot(serve)) })
+		wg.Go(func() { h.settleBehind(serve) })
+	}
 	lead, resign := context.WithCancel(context.WithoutCancel(ctx))
 	led := make(chan struct{})
 	go func() {
@@ -227,7 +260,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	case <-h.node.Done():
 		stop(h.node.Err())
 	}
-	h.sessions.Restarting(0, 30*time.Second)
+	h.standDown(context.WithoutCancel(ctx))
 	h.web.Close()
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -287,6 +320,11 @@ func (h *Hub) changed(ctx context.Context, c state.Change) {
 	switch {
 	case c.What == "keys":
 		h.newsOfKeys()
+	case c.What == "node" || c.What == "ticket":
+		select {
+		case h.rosterPokes <- struct{}{}:
+		default:
+		}
 	case c.Runner != nil:
 		h.sessions.RunnerChanged(c.Runner)
 		h.poke()
@@ -333,16 +371,19 @@ func (h *Hub) close() {
 	if h.sessions != nil {
 		h.sessions.Close()
 	}
+	if h.peers != nil {
+		h.peers.Close()
+	}
 	if h.node != nil {
 		if err := h.node.Close(); err != nil {
 			h.log.Warn("closing the log failed", "err", err)
 		}
 	}
+	if h.mesh != nil {
+		h.mesh.Close()
+	}
 	if h.feed != nil {
 		h.feed.Close()
-	}
-	if h.copies != nil {
-		h.copies.Close()
 	}
 	if h.spool != nil {
 		h.spool.Close()

@@ -24,6 +24,8 @@ type identity struct {
 	// Founded says that the cluster's first entries were recorded: from then on a
 	// missing log is a loss, not a beginning.
 	Founded bool `json:"founded,omitempty"`
+	// Joined says that the node came to a cluster that others had founded.
+	Joined bool `json:"joined,omitempty"`
 }
 
 // newID gives a prefix and a fresh ULID in lower case.
@@ -66,7 +68,7 @@ func loadIdentity(dir string, bootstrap, fresh bool) (identity, error) {
 		return identity{}, fmt.Errorf("%s is gone although a node has lived here: put it back from a backup", path)
 	}
 	if !bootstrap {
-		return identity{}, fmt.Errorf("%w: %s is empty; add --bootstrap to make a new cluster", ErrNoCluster, dir)
+		return identity{}, fmt.Errorf("%w: %s is empty; add --bootstrap to make a new cluster, or --ticket to join one", ErrNoCluster, dir)
 	}
 	id := identity{Version: 1, Cluster: newID("c-"), Node: newID("n-")}
 	return id, id.save(dir)

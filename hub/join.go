@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"tugline.dev/tugline/hub/session"
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/hub/web"
+	"tugline.dev/tugline/mesh"
 	"tugline.dev/tugline/shared/api"
 	"tugline.dev/tugline/shared/fleet"
 	"tugline.dev/tugline/shared/wire"
@@ -20,18 +22,18 @@ import (
 // newSessions makes the server of the runners' connections.
 func (h *Hub) newSessions() (*session.Server, error) {
 	return session.New(session.Config{
-		Proposer: h.entries, Spool: h.copies, Blobs: h.copies.Blobs(), Keys: h.sessionKeys,
+		Proposer: h.entries, Spool: h.spool, Blobs: h.blobs, Keys: h.sessionKeys,
 		Standing: func() session.Standing {
 			m := h.entries.View().Meta()
 			return session.Standing{Epoch: m.Epoch, Term: h.node.Status().Term, Index: m.Index}
 		},
 		Leading: h.leading.Load,
-		Leader:  func() string { return h.url },
-		Hubs:    func() []string { return []string{h.url} },
+		Leader:  h.leaderURL,
+		Hubs:    h.hubURLs,
 		Judge:   judge,
 		OnBeat:  func(fleet.RunnerID) { h.poke() },
 		OnFree:  h.poke,
-		OnLive:  func(j fleet.JobID, e []fleet.Event) { h.web.Live(j, e) },
+		OnLive:  h.live,
 		Logger:  h.log,
 	})
 }
@@ -40,12 +42,34 @@ func (h *Hub) newSessions() (*session.Server, error) {
 func (h *Hub) newWeb() *web.Server {
 	runners := http.NewServeMux()
 	h.sessions.Register(runners)
-	return web.New(web.Config{
-		Log: h.entries, Feed: changes{h.feed}, Spool: h.copies, Blobs: h.copies.Blobs(),
+	c := web.Config{
+		Log: h.entries, Feed: changes{h.feed}, Spool: h.spool, Blobs: h.blobs,
 		Derive: h.secrets.derive, Proxies: h.cfg.TrustedProxies, ProxiesOnly: h.cfg.inTheClear(),
 		Presence: h.sessions.Presence, Status: h.status, Ready: h.serves, AcceptClock: h.acceptClock, Settled: h.isSettled, Ticket: h.ticket,
 		Keys: h.showKeys, Rotate: h.rotate, Runners: runners, Version: h.cfg.Version, Logger: h.log,
-	})
+		HubTicket: h.hubTicket, Guest: guestKey, Cluster: h,
+	}
+	if h.peers != nil {
+		c.Peers, c.Consistent = h.peers, h.node.VerifyLeader
+		c.Presence = func() []fleet.Presence { all, _, _ := h.peers.Presence(); return all }
+		c.Seen = func() (string, time.Duration) { _, from, age := h.peers.Presence(); return from, age }
+	}
+	return web.New(c)
+}
+
+// handler is the interface, for those who need it before it is made.
+type handler struct{ hub *Hub }
+
+func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.hub.web.Handler().ServeHTTP(w, r)
+}
+
+// live hands partial events to those who watch, on whichever node.
+func (h *Hub) live(j fleet.JobID, e []fleet.Event) {
+	h.web.Live(j, e)
+	if h.peers != nil {
+		h.peers.Live(j, e)
+	}
 }
 
 // changes gives the feed as the interface reads it.
@@ -100,11 +124,17 @@ func (h *Hub) serves() error {
 	if err := h.node.Err(); err != nil {
 		return err
 	}
-	if !h.leading.Load() {
+	switch {
+	case h.leading.Load():
+	case h.peers == nil:
 		return fmt.Errorf("this node does not lead: %w", fleet.Unavailable)
+	default:
+		if err := h.peers.Ready(); err != nil {
+			return err
+		}
 	}
 	if !h.isSettled() {
-		return fmt.Errorf("the cluster is being founded: %w", fleet.Unavailable)
+		return fmt.Errorf("this node has not caught up with the cluster yet: %w", fleet.Unavailable)
 	}
 	if err := h.disk.room(); err != nil {
 		return err
@@ -144,4 +174,29 @@ func (h *Hub) Ticket(ctx context.Context, ttl time.Duration, labels map[string]s
 	}
 	text, command = h.ticket(secret, time.Now().Add(ttl).UTC())
 	return text, command, nil
+}
+
+// hubTicket writes a ticket for a machine that is to become a hub node.
+func (h *Hub) hubTicket(secret string, expires time.Time) (text, command string, err error) {
+	t := wire.HubTicket{Cluster: h.id.Cluster, Secret: secret, ExpiresAt: expires}
+	for _, n := range h.entries.View().Nodes() {
+		if len(n.Endpoints) > 0 {
+			t.Nodes = append(t.Nodes, wire.HubAddress{Node: n.ID, Key: hex.EncodeToString(n.MeshKey), Endpoints: n.Endpoints})
+		}
+	}
+	if len(t.Nodes) == 0 {
+		return "", "", fmt.Errorf("this hub runs without --mesh-listen, so that no node can join it; start it again with --mesh-listen :7441: %w", fleet.Conflict)
+	}
+	text = t.String()
+	// In the environment it is not for everybody on that machine to read.
+	return text, "TUGLINE_TICKET=" + text + " tugline hub run --data-dir /var/lib/tugline --listen 0.0.0.0:7440 --mesh-listen :7441", nil
+}
+
+// guestKey is what the hubs know the holder of a hub ticket's secret by.
+func guestKey(secret string) []byte {
+	seed, err := wire.GuestKey(secret)
+	if err != nil { // only for a length that no key has
+		panic(err)
+	}
+	return key(mesh.KeyFromSeed(seed))
 }

@@ -25,8 +25,9 @@ func (h *Hub) lead(ctx context.Context) error {
 	if err := h.followKeys(ctx); err != nil { // nothing is signed by a key that was replaced
 		return err
 	}
+	h.hearClocks()
 	h.leading.Store(true)
-	defer h.leading.Store(false)
+	defer h.resign()
 	h.log.Info("leading")
 	l := &term{hub: h, since: time.Now(), began: h.wall(), first: map[fleet.Fence]time.Time{}}
 	look := time.NewTicker(lookEvery)
@@ -52,6 +53,7 @@ func (h *Hub) lead(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	wg.Go(func() { l.housekeeping(ctx) })
+	wg.Go(func() { l.group(ctx) })
 	h.poke()
 	for {
 		select {

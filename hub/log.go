@@ -68,10 +68,25 @@ type log struct {
 	state *state.Machine
 	clock *timekeeper  // the only one that entries are stamped by
 	room  func() error // refuses while the disk is nearly full
+	// voices are the clocks of the other voters; nil: there are none.
+	voices func() []voice
 }
 
-// timely says why the node's clock cannot be believed, or nil.
-func (l *log) timely() error { return l.clock.check(l.state.Time()) }
+// timely says why the node's clock cannot be believed, or nil. Beside other voters it
+// is they who tell; alone, the log and what the node remembers.
+func (l *log) timely() error {
+	at := l.state.Time()
+	if l.voices != nil {
+		if others := l.voices(); len(others) > 0 {
+			wall := l.clock.wall()
+			if err := agree(wall, at, others); err != nil {
+				return err
+			}
+			return believe(wall, at, wall, built(), true)
+		}
+	}
+	return l.clock.check(at)
+}
 
 // View gives the state as of the last applied entry.
 func (l *log) View() state.View { return l.state.View() }

@@ -38,6 +38,8 @@ type secrets struct {
 	use atomic.Pointer[inUse]
 }
 
+const keysName = "keys.json"
+
 // keyFile is how the keys lie on disk.
 type keyFile struct {
 	Version int        `json:"version"`
@@ -124,7 +126,7 @@ func loadSecrets(dir, cluster string, fresh bool) (*secrets, error) {
 	if err := os.MkdirAll(sd, 0o700); err != nil {
 		return nil, fmt.Errorf("make %s: %w", sd, err)
 	}
-	s := &secrets{path: filepath.Join(sd, "keys.json"), cluster: cluster}
+	s := &secrets{path: filepath.Join(sd, keysName), cluster: cluster}
 	b, err := os.ReadFile(s.path)
 	switch {
 	case errors.Is(err, os.ErrNotExist) && fresh:
@@ -312,4 +314,16 @@ func makeKey(kind string, generation uint64, cluster string, before *heldKey, no
 func signingID(pub []byte) string {
 	sum := sha256.Sum256(pub)
 	return "k-" + hex.EncodeToString(sum[:6])
+}
+
+// payloadOf gives one key that this node holds, for another node.
+func (s *secrets) payloadOf(kind string, generation uint64) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.keys {
+		if k.Kind == kind && k.Generation == generation {
+			return k.payload()
+		}
+	}
+	return nil, fmt.Errorf("this node has no generation %d of the %s key: %w", generation, kind, fleet.NotFound)
 }

@@ -17,7 +17,8 @@ import (
 
 func (a *app) hubCommand() *cobra.Command {
 	return group("hub", "The hub: run one, look at it, let runners join", groupMesh,
-		a.hubRunCommand(), a.hubTicketCommand(), a.hubStatusCommand(), a.hubSetCommand(), a.hubAuditCommand(), a.hubTimeCommand(), a.hubKeysCommand(), a.hubRotateCommand())
+		a.hubRunCommand(), a.hubTicketCommand(), a.hubStatusCommand(), a.hubSetCommand(), a.hubAuditCommand(), a.hubTimeCommand(),
+		a.hubMembersCommand(), a.hubRemoveCommand(), a.hubTransferCommand(), a.hubDrainCommand(), a.hubKeysCommand(), a.hubRotateCommand())
 }
 
 func (a *app) hubTicketCommand() *cobra.Command {
@@ -25,10 +26,11 @@ func (a *app) hubTicketCommand() *cobra.Command {
 	var b api.TicketRequest
 	var labels []string
 	c := &cobra.Command{
-		Use: "ticket", Short: "Make a join ticket for runners", Args: cobra.NoArgs,
-		Long: `Make a ticket with which runners enrol. It is shown once. On a terminal the whole command
-to paste is printed, elsewhere the ticket alone.`,
-		Example: "  tugline hub ticket --ttl 1h --uses 5 --label site=berlin\n  tugline hub ticket | ssh studio tugline runner run --ticket -",
+		Use: "ticket", Short: "Make a join ticket for runners, or for a hub node", Args: cobra.NoArgs,
+		Long: `Make a ticket with which runners enrol, or with --role hub one with which a machine becomes a
+hub node. It is shown once. On a terminal the whole command to paste is printed, elsewhere the
+ticket alone. A node that lost its disk comes back as a new one: --replace names the old.`,
+		Example: "  tugline hub ticket --ttl 1h --uses 5 --label site=berlin\n  tugline hub ticket --role hub\n  tugline hub ticket | ssh studio tugline runner run --ticket -",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if b.Labels, err = pairs("label", labels); err != nil {
@@ -42,6 +44,12 @@ to paste is printed, elsewhere the ticket alone.`,
 			}
 			if err := given(cmd, "for"); err != nil {
 				return err
+			}
+			if b.Role != "runner" && b.Role != "hub" {
+				return usage("--role %q is neither runner nor hub", b.Role)
+			}
+			if b.Replace != "" && b.Role != "hub" {
+				return usage("--replace goes with --role hub")
 			}
 			b.TTL = ttl.String()
 			c, err := a.dial()
@@ -69,7 +77,9 @@ to paste is printed, elsewhere the ticket alone.`,
 		},
 	}
 	c.Flags().DurationVar(&ttl, "ttl", 15*time.Minute, "how long it holds, a `DURATION` up to 24h")
-	c.Flags().IntVar(&b.Uses, "uses", 1, "how many runners `N` may use it")
+	c.Flags().StringVar(&b.Role, "role", "runner", "what may join by it, a `ROLE`: runner or hub")
+	c.Flags().StringVar(&b.Replace, "replace", "", "hub `NODE` that goes when the new one comes")
+	c.Flags().IntVar(&b.Uses, "uses", 1, "how many machines `N` may use it")
 	c.Flags().StringArrayVar(&labels, "label", nil, "label `K=V` of the runners (repeatable)")
 	c.Flags().StringVar(&b.For, "for", "", "a `RUNNER` that is to enrol anew under its id")
 	c.RegisterFlagCompletionFunc("for", a.completeRunners)

@@ -32,8 +32,15 @@ loopback address is served plainly; any other gets TLS: with your certificate, o
 of the cluster's own CA (ca.pem in the data directory), which tickets pin. The flags are kept in
 the data directory: a restart needs only --data-dir, and a flag that is given replaces the kept one.
 
-Exit code 78 means that a newer version wrote its data and must run it.`,
+With --mesh-listen other machines can join it, by the ticket of ` + "`tugline hub ticket --role hub`" + `: the
+nodes then keep one log, and any one of three may be lost. Give the ticket in TUGLINE_TICKET or on
+standard input. One UDP port is all that hub nodes need between them.
+
+Exit code 78 means that a newer version wrote its data and must run it, or that the node was removed
+from its cluster.`,
 		Example: `  tugline hub run --data-dir /var/lib/tugline --listen 0.0.0.0:7440 --bootstrap
+  tugline hub run --data-dir /var/lib/tugline --listen 0.0.0.0:7440 --mesh-listen :7441 --bootstrap
+  TUGLINE_TICKET=tughub1_… tugline hub run --data-dir /var/lib/tugline --listen 0.0.0.0:7440 --mesh-listen :7441
   tugline hub run --data-dir /var/lib/tugline --listen 127.0.0.1:7440 --plain-http \
       --public-url https://hub.example.com --trusted-proxy 127.0.0.1/32`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -46,6 +53,17 @@ Exit code 78 means that a newer version wrote its data and must run it.`,
 			if cfg.Listen == "" {
 				return usage("`tugline hub run` needs --listen the first time, such as --listen 127.0.0.1:7440")
 			}
+			switch cfg.Ticket {
+			case "":
+				if !cfg.Bootstrap {
+					cfg.Ticket = a.env("TUGLINE_TICKET")
+				}
+			case "-":
+				var err error
+				if cfg.Ticket, err = a.readSecret("join ticket"); err != nil {
+					return err
+				}
+			}
 			for _, p := range proxies {
 				n, err := prefix(p)
 				if err != nil {
@@ -55,8 +73,8 @@ Exit code 78 means that a newer version wrote its data and must run it.`,
 			}
 			if fresh, err := emptyDir(cfg.Dir); err != nil {
 				return fail(exitUsage, "cannot look into %s: %v", cfg.Dir, err)
-			} else if fresh && !cfg.Bootstrap {
-				return usage("there is no hub in %s; add --bootstrap to make a new cluster there, or name the directory of one", cfg.Dir)
+			} else if fresh && !cfg.Bootstrap && cfg.Ticket == "" {
+				return usage("there is no hub in %s; add --bootstrap to make a new cluster there, or --ticket to join one, or name the directory of one", cfg.Dir)
 			}
 			var err error
 			if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil {
@@ -80,6 +98,9 @@ Exit code 78 means that a newer version wrote its data and must run it.`,
 	f.SortFlags = false
 	f.StringVar(&cfg.Dir, "data-dir", "", "data `DIR` (required)")
 	f.StringVar(&cfg.Listen, "listen", "", "`HOST:PORT` for people and runners (required the first time)")
+	f.StringVar(&cfg.MeshListen, "mesh-listen", "", "UDP `HOST:PORT` of the tunnel between hub nodes, such as :7441")
+	f.StringArrayVar(&cfg.MeshAdvertise, "mesh-advertise", nil, "`HOST:PORT` where other nodes find the tunnel (repeatable; default this machine's addresses)")
+	f.StringVar(&cfg.Ticket, "ticket", "", "`TICKET` that joins a cluster, - reads standard input; default TUGLINE_TICKET")
 	f.BoolVar(&cfg.Bootstrap, "bootstrap", false, "make a new cluster of one node if the directory holds none")
 	f.StringVar(&cfg.TLSCert, "tls-cert", "", "`FILE` with its certificate, PEM")
 	f.StringVar(&cfg.TLSKey, "tls-key", "", "`FILE` with the key of that certificate, PEM")
@@ -152,7 +173,7 @@ func notStarted(err error) error {
 	var op *net.OpError
 	var path *fs.PathError
 	var fatal *consensus.FatalError
-	if errors.As(err, &op) || errors.As(err, &path) || errors.As(err, &fatal) || errors.Is(err, state.ErrUnknownEntry) {
+	if errors.As(err, &op) || errors.As(err, &path) || errors.As(err, &fatal) || errors.Is(err, state.ErrUnknownEntry) || errors.Is(err, hub.ErrRemoved) {
 		return hubFailed(err)
 	}
 	return &failure{code: exitUsage, text: err.Error(), cause: err}
@@ -169,6 +190,10 @@ func (a *app) welcome(ctx context.Context, h *hub.Hub, cfg hub.Config, fresh boo
 	fmt.Fprintf(a.out, "hub ready at %s\n", h.URL())
 	if everywhere(cfg.Listen) && cfg.PublicURL == "" {
 		fmt.Fprintf(a.out, "Tickets name %s: where other machines reach it under another name, start it with --public-url https://NAME:PORT.\n", h.URL())
+	}
+	if h.Joined() {
+		fmt.Fprintln(a.out, "It is a node of a cluster; `tugline hub members` lists them.")
+		return nil
 	}
 	if !fresh {
 		return nil

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"strconv"
@@ -137,9 +136,7 @@ func (s *Server) prompt(d fleet.Digest) string {
 	if d == "" {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), promptTime)
-	defer cancel()
-	r, size, err := s.cfg.Blobs.Open(ctx, d)
+	r, size, err := s.cfg.Blobs.Open(d)
 	if err != nil {
 		return ""
 	}

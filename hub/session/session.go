@@ -154,9 +154,10 @@ func (s *Server) Nudge(r fleet.RunnerID) {
 	}
 }
 
-// Restarting tells every runner that the hub stops after a while, for how long.
-func (s *Server) Restarting(after, length time.Duration) {
-	body, err := wire.Encode(wire.Restarting{After: after, For: length})
+// Restarting tells every runner that the hub stops after a while, for how long, and
+// which hubs serve it meanwhile.
+func (s *Server) Restarting(after, length time.Duration, successors []string) {
+	body, err := wire.Encode(wire.Restarting{After: after, For: length, Successors: successors})
 	if err != nil {
 		s.cfg.Logger.Error("encode restarting", "err", err)
 		return

@@ -79,6 +79,7 @@ func (s *Server) fleetRoutes() {
 	}))
 	s.tokenRoutes()
 	s.nodeRoutes()
+	s.memberRoutes()
 }
 
 // do commits a command that is no creation.
@@ -135,7 +136,7 @@ func (s *Server) showRunner(v state.View, r *fleet.Runner, p fleet.Presence) api
 // tokenRoutes make and end credentials. A secret is in the answer to its creation
 // and nowhere else.
 func (s *Server) tokenRoutes() {
-	ticket := op(http.MethodPost, "/v1/tickets", "create-ticket", "Make a join ticket for runners", fleet.RoleAdmin)
+	ticket := op(http.MethodPost, "/v1/tickets", "create-ticket", "Make a join ticket for runners, or for a hub node", fleet.RoleAdmin)
 	ticket.DefaultStatus = http.StatusCreated
 	huma.Register(s.api, ticket, wrap(s, s.createTicket))
 	token := op(http.MethodPost, "/v1/tokens", "create-token", "Make an operator token", fleet.RoleAdmin)
@@ -190,6 +191,10 @@ func (s *Server) createTicket(ctx context.Context, in *struct {
 		return nil, err
 	}
 	cmd := &state.CreateTicket{TTL: ttl, Uses: b.Uses, Labels: b.Labels}
+	hub := b.Role == fleet.TicketHub
+	if err := s.checkHubTicket(b); err != nil {
+		return nil, err
+	}
 	if b.For != "" {
 		r, err := findRunner(s.cfg.Log.View(), b.For)
 		if err != nil {
@@ -197,8 +202,11 @@ func (s *Server) createTicket(ctx context.Context, in *struct {
 		}
 		cmd.For = r.ID
 	}
-	secret, err := s.creation(ctx, "", "/v1/tickets", in.Key, b, func(h fleet.Digest) state.Command {
+	secret, err := s.creation(ctx, "", "/v1/tickets", in.Key, b, func(secret string, h fleet.Digest) state.Command {
 		cmd.Hash = h
+		if hub {
+			cmd.Role, cmd.Replace, cmd.Guest = fleet.TicketHub, b.Replace, s.cfg.Guest(secret)
+		}
 		return cmd
 	}, func(v state.View, h fleet.Digest, id string) bool {
 		_, ok := v.Ticket(h)
@@ -212,8 +220,36 @@ func (s *Server) createTicket(ctx context.Context, in *struct {
 		return nil, fmt.Errorf("the ticket is not there after its creation: %w", fleet.Internal)
 	}
 	until := k.ExpiresAt.UTC()
-	text, command := s.cfg.Ticket(secret, until)
+	text, command := "", ""
+	if hub {
+		if text, command, err = s.cfg.HubTicket(secret, until); err != nil {
+			return nil, err
+		}
+	} else {
+		text, command = s.cfg.Ticket(secret, until)
+	}
 	return &struct{ Body api.Ticket }{api.Ticket{Ticket: text, Command: command, ExpiresAt: until, Uses: b.Uses}}, nil
+}
+
+// checkHubTicket refuses what a ticket of its role cannot have.
+func (s *Server) checkHubTicket(b api.TicketRequest) error {
+	switch {
+	case b.Role != fleet.TicketHub && b.Replace != "":
+		return wrong(fleet.BadRequest, "replace: only a ticket with the role hub replaces a node")
+	case b.Role != fleet.TicketHub:
+		return nil
+	case b.For != "" || len(b.Labels) > 0:
+		return wrong(fleet.BadRequest, "a ticket for a hub node has no labels and is for no runner")
+	case b.Replace != "" && b.Uses != 1:
+		return wrong(fleet.BadRequest, "uses %d: a ticket that replaces a node is used once", b.Uses)
+	}
+	if b.Replace != "" {
+		if _, ok := s.cfg.Log.View().Node(b.Replace); !ok {
+			return wrong(fleet.NotFound, "there is no hub node %s to replace; `tugline hub members` lists them", quote(b.Replace))
+		}
+	}
+	_, _, err := s.cfg.HubTicket("", time.Time{}) // before anything is recorded
+	return err
 }
 
 func checkLabels(m map[string]string) error {
@@ -247,7 +283,7 @@ func (s *Server) createToken(ctx context.Context, in *struct {
 		}
 		cmd.TTL = d
 	}
-	secret, err := s.creation(ctx, "tgl_", "/v1/tokens", in.Key, b, func(h fleet.Digest) state.Command {
+	secret, err := s.creation(ctx, "tgl_", "/v1/tokens", in.Key, b, func(_ string, h fleet.Digest) state.Command {
 		cmd.Token.Hash = h
 		return cmd
 	}, func(v state.View, h fleet.Digest, id string) bool {

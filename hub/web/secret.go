@@ -52,7 +52,7 @@ func (d derived) on(day int64, back int) string {
 // secret: a fresh one, or with a key the one of the first time. found says whether
 // the hash is what was recorded under the id that the first creation had.
 func (s *Server) creation(ctx context.Context, mark, route, key string, body any,
-	make func(fleet.Digest) state.Command, found func(v state.View, h fleet.Digest, id string) bool,
+	make func(secret string, h fleet.Digest) state.Command, found func(v state.View, h fleet.Digest, id string) bool,
 ) (secret string, err error) {
 	h, err := head(ctx, route, key, body)
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *Server) creation(ctx context.Context, mark, route, key string, body any
 	if secret = NewSecret(mark); key != "" {
 		secret = d.on(d.day, 0)
 	}
-	res, err := s.cfg.Log.ProposeAs(ctx, h, make(HashSecret(secret)))
+	res, err := s.cfg.Log.ProposeAs(ctx, h, make(secret, HashSecret(secret)))
 	if err != nil {
 		return "", err
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"tugline.dev/tugline/hub/blob"
 	"tugline.dev/tugline/hub/spool"
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/shared/api"
@@ -56,8 +57,8 @@ type Subscription interface {
 type Config struct {
 	Log      Log
 	Feed     Feed
-	Spool    Spool
-	Blobs    Blobs
+	Spool    *spool.Store
+	Blobs    *blob.Store
 	Presence func() []fleet.Presence
 	Status   func() api.Status // what the node knows beyond the state
 	Ready    func() error      // nil when the node can serve writes
@@ -79,6 +80,12 @@ type Config struct {
 	AcceptClock func(ctx context.Context, actor string) (api.Clock, error)
 	// Ticket writes a join ticket around a secret; the command is what to paste.
 	Ticket func(secret string, expires time.Time) (ticket, command string)
+	// HubTicket does the same for a machine that is to become a hub node, and Guest
+	// gives the public key with which the holder of such a secret may knock.
+	HubTicket func(secret string, expires time.Time) (ticket, command string, err error)
+	Guest     func(secret string) []byte
+	// Cluster are the hub nodes themselves.
+	Cluster Cluster
 	// Derive gives 32 bytes that only this cluster can derive from the text, the
 	// same ones each time: under the key that is active, or under the one so many
 	// generations back, nil where there is none.

@@ -165,6 +165,9 @@ type TicketRequest struct {
 	Uses   int               `json:"uses,omitempty" doc:"default 1"`
 	Labels map[string]string `json:"labels,omitempty"`
 	For    string            `json:"for,omitempty" doc:"a runner to enrol anew under its id"`
+
+	Role    string `json:"role,omitempty" enum:"runner,hub" doc:"what may join by it; default runner"`
+	Replace string `json:"replace,omitempty" doc:"a hub node that goes when the new one comes"`
 }
 
 // Ticket is its answer; the ticket itself is shown only here.

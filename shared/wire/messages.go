@@ -380,8 +380,9 @@ type PermitReply struct {
 
 // Restarting announces a planned stop of the hub.
 type Restarting struct {
-	After time.Duration `json:"after_ns"`
-	For   time.Duration `json:"for_ns"`
+	After      time.Duration `json:"after_ns"`
+	For        time.Duration `json:"for_ns"`
+	Successors []string      `json:"successors,omitempty"` // base URLs of the hubs to turn to meanwhile, the likeliest first
 }
 
 // Live carries partial events for people who watch; never stored, may be dropped.

@@ -1,0 +1,195 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"time"
+
+	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/mesh"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+const (
+	rosterEvery = time.Second // looks at who belongs to the cluster, beside those that a change asks for
+	rosterName  = "peers.json"
+)
+
+// ErrRemoved says that this node was taken out of its cluster for good.
+var ErrRemoved = errors.New("this node was removed from the cluster")
+
+// roster is who belongs to the cluster as this node acts on it: whom the mesh lets
+// in. A copy lies on disk, since the mesh is up before the log is read.
+type roster struct {
+	Version int              `json:"version"`
+	Nodes   []*fleet.HubNode `json:"nodes"`
+}
+
+func loadRoster(dir string) (roster, error) {
+	r := roster{Version: 1}
+	path := filepath.Join(dir, rosterName)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return r, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	if err == nil && r.Version != 1 {
+		err = fmt.Errorf("it is of version %d: use the newer tugline that wrote it", r.Version)
+	}
+	if err != nil {
+		return r, fmt.Errorf("read where the other hub nodes are, in %s: %w", path, err)
+	}
+	return r, nil
+}
+
+func (r roster) save(dir string) error {
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(dir, rosterName), append(b, '\n'), 0o600)
+}
+
+// peers gives the nodes as the mesh takes them.
+func (r roster) peers() []mesh.Peer {
+	var out []mesh.Peer
+	for _, n := range r.Nodes {
+		p := mesh.Peer{ID: n.ID, Endpoints: n.Endpoints}
+		for _, k := range [][]byte{n.MeshKey, n.NextMeshKey} {
+			if len(k) == fleet.MeshKeyBytes {
+				p.Keys = append(p.Keys, mesh.PublicKey(k))
+			}
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// keepRoster has the mesh follow the record of nodes and tickets until ctx ends. It
+// returns ErrRemoved when this node is no longer among them.
+func (h *Hub) keepRoster(ctx context.Context) error {
+	tick := time.NewTicker(rosterEvery)
+	defer tick.Stop()
+	for {
+		if err := h.followRoster(); err != nil {
+			return err
+		}
+		h.introduce(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-h.rosterPokes:
+		case <-tick.C:
+		}
+	}
+}
+
+// followRoster acts on the record as it is now.
+func (h *Hub) followRoster() error {
+	v := h.entries.View()
+	if me, ok := v.Node(h.id.Node); ok && me.Removed() {
+		return fmt.Errorf("%w: %s; empty its data directory to join it anew", ErrRemoved, me.RemovedWhy)
+	}
+	if h.mesh == nil {
+		return nil
+	}
+	nodes := v.Nodes()
+	if len(nodes) == 0 {
+		return nil // the record is not read yet, or nobody is on it
+	}
+	now := roster{Version: 1, Nodes: nodes}
+	if !reflect.DeepEqual(now, h.roster) {
+		h.mesh.SetPeers(now.peers())
+		if err := now.save(h.cfg.Dir); err != nil {
+			h.log.Error("recording where the other nodes are failed", "err", err)
+		}
+		h.roster = now
+	}
+	var guests []mesh.PublicKey
+	for _, t := range v.Guests(h.wall()) {
+		guests = append(guests, mesh.PublicKey(t.Guest))
+	}
+	if !reflect.DeepEqual(guests, h.guests) {
+		h.mesh.SetGuests(guests)
+		h.guests = guests
+	}
+	return nil
+}
+
+// self is what this node says of itself.
+func (h *Hub) self() fleet.HubNode {
+	n := fleet.HubNode{
+		ID: h.id.Node, MeshKey: key(h.keys.mesh), SealKey: h.keys.sealPublic(), Endpoints: h.endpoints(),
+		URL: h.url, Version: h.cfg.Version, Kinds: state.Newest(),
+	}
+	if !h.keys.next.IsZero() {
+		n.NextMeshKey = key(h.keys.next)
+	}
+	return n
+}
+
+func key(k mesh.PrivateKey) []byte {
+	p := k.Public()
+	return p[:]
+}
+
+// introduce sees that the record says of this node what it says of itself, by way
+// of the leader.
+func (h *Hub) introduce(ctx context.Context) {
+	if h.peers == nil || !h.isSettled() {
+		return
+	}
+	me := h.self()
+	was, known := h.entries.View().Node(me.ID)
+	if known {
+		me.JoinedAt = was.JoinedAt
+		if reflect.DeepEqual(normalNode(*was), normalNode(me)) {
+			return
+		}
+	}
+	b, err := json.Marshal(me)
+	if err == nil {
+		_, err = h.peers.CallLeader(ctx, callNode, b)
+	}
+	if err != nil && ctx.Err() == nil {
+		h.log.Debug("the leader did not record what this node says of itself", "err", err)
+	}
+}
+
+// normalNode gives a record as it is after a trip through JSON.
+func normalNode(n fleet.HubNode) (out fleet.HubNode) {
+	b, err := json.Marshal(n)
+	if err != nil || json.Unmarshal(b, &out) != nil {
+		return n
+	}
+	if len(out.Endpoints) == 0 {
+		out.Endpoints = nil
+	}
+	return out
+}
+
+// callNode is how a node tells the leader what it says of itself.
+const callNode = "node"
+
+// updateNode records what a node says of itself; nobody speaks for another.
+func (h *Hub) updateNode(ctx context.Context, from string, body []byte) ([]byte, error) {
+	var n fleet.HubNode
+	if err := json.Unmarshal(body, &n); err != nil {
+		return nil, fmt.Errorf("read what node %s says of itself: %v: %w", from, err, fleet.BadRequest)
+	}
+	if n.ID != from {
+		return nil, fmt.Errorf("node %s spoke for node %s: %w", from, n.ID, fleet.Forbidden)
+	}
+	res, err := h.entries.Propose(ctx, &state.UpdateNode{Node: n})
+	if err == nil {
+		err = res.Err()
+	}
+	return nil, err
+}
