@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"testing"
+	"time"
 
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -22,7 +23,49 @@ func seeds(t testing.TB) [][]byte {
 	g.try(&Set{Name: "a", Value: "b"})
 	g.try(&CreateToken{Token: fleet.Token{ID: "t"}})
 	g.try(&RevokeToken{ID: "t"})
+	ofTheCluster(g)
 	return g.log
+}
+
+// ofTheCluster applies every command about hub nodes, epochs, orphans and silence.
+func ofTheCluster(g *rig) {
+	g.enrol("r7")
+	g.do(&SilenceRunner{ID: "r7", Since: g.now})
+	g.do(&SilenceRunner{ID: "r7"})
+	g.do(&SilenceRunner{ID: "r7", Since: g.now.Add(-time.Minute)})
+	first := hubNode("n-1")
+	g.do(&UpdateNode{Node: first})
+	first.NextMeshKey = hubNode("next").MeshKey
+	g.do(&UpdateNode{Node: first})
+	for _, k := range []struct{ id, replace string }{{"n-2", ""}, {"n-3", ""}, {"n-4", "n-2"}} {
+		c := &CreateTicket{Hash: digest("ticket of " + k.id), TTL: time.Hour, Uses: 1, Role: fleet.TicketHub, Guest: first.SealKey, Replace: k.replace}
+		g.do(c)
+		g.do(&AdmitNode{Ticket: c.Hash, Node: hubNode(k.id), Replaces: k.replace})
+		g.repeated(&AdmitNode{Ticket: c.Hash, Node: hubNode(k.id)})
+	}
+	g.do(&RemoveNode{ID: "n-3", Why: "worn out"})
+	g.submit("before", push)
+	f := g.run("before", "r7")
+	g.submit("pending")
+	g.assign("pending", "r7")
+	g.submit("begun")
+	begun := g.assign("begun", "r7")
+	g.do(&RaiseEpoch{To: g.m.View().Meta().Epoch + 3, Cause: "recover", Nodes: []fleet.HubNode{first, hubNode("n-5")}})
+	epoch := g.m.View().Meta().Epoch
+	g.refused(fleet.StaleEpoch, &RaiseEpoch{To: epoch - 1, Cause: "late"})
+	g.repeated(&RaiseEpoch{To: epoch, Cause: "recover"})
+	g.do(&RenewAttempt{Job: "before", Fence: f, Epoch: epoch})
+	g.do(&RenewAttempt{Job: "begun", Fence: begun, Epoch: epoch, Accepted: true})
+	for i, id := range []fleet.JobID{"unknown", "pending", "left"} {
+		o := g.orphan(id, fleet.Fence{Epoch: f.Epoch, Index: uint64(5000 + i)})
+		o.Runner, o.RunnerName = "r7", "r7"
+		g.do(&ReportOrphan{Orphan: o})
+		o.Log.Sealed = true
+		g.do(&ReportOrphan{Orphan: o})
+		if i < 2 {
+			g.do(&SettleOrphan{ID: o.Fence.String(), Adopt: i == 0})
+		}
+	}
 }
 
 // FuzzDecode: any bytes are an error or an entry that encodes to itself again.
@@ -86,6 +129,9 @@ func FuzzRestore(f *testing.F) {
 		s.make(g)
 		f.Add(snapshot(f, g.m))
 	}
+	g := newRig(f)
+	ofTheCluster(g)
+	f.Add(snapshot(f, g.m))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m := New()
 		if m.Restore(bytes.NewReader(b)) != nil {
@@ -104,5 +150,14 @@ func FuzzRestore(f *testing.F) {
 				g.try(c)
 			}
 		}
+		for _, o := range m.View().Orphans() {
+			g.try(&SettleOrphan{ID: o.ID, Adopt: true})
+		}
+		for _, n := range m.View().Nodes() {
+			g.try(&RemoveNode{ID: n.ID})
+		}
+		g.try(&RaiseEpoch{To: m.View().Meta().Epoch + 1, Cause: "restore"})
+		g.now = g.now.Add(2 * KeepOrphans)
+		g.try(&Expire{Limit: 9})
 	})
 }

@@ -64,7 +64,30 @@ var situations = []struct {
 		g.do(&CancelJob{Job: gridJob})
 	}},
 	{"abandoned", fleet.Cancelled, func(g *rig) { g.submit(gridJob); g.run(gridJob, "r1"); g.do(&CancelJob{Job: gridJob, Abandon: true}) }},
+
+	{"returned by an epoch", fleet.Queued, func(g *rig) { g.submit(gridJob); g.assign(gridJob, "r1"); g.raise() }},
+	{"and assigned again", fleet.Assigned, func(g *rig) {
+		g.submit(gridJob)
+		g.assign(gridJob, "r1")
+		g.raise()
+		g.assign(gridJob, "r2")
+	}},
+	{"and running again", fleet.Running, func(g *rig) {
+		g.submit(gridJob)
+		g.assign(gridJob, "r1")
+		g.raise()
+		g.run(gridJob, "r2")
+	}},
+	{"running since before", fleet.Running, func(g *rig) { g.submit(gridJob, push); g.run(gridJob, "r1"); g.raise() }},
+	{"lost before", fleet.Lost, func(g *rig) { g.submit(gridJob); lose(g, g.run(gridJob, "r1")); g.raise() }},
+	{"succeeded before", fleet.Succeeded, func(g *rig) {
+		g.submit(gridJob, push)
+		g.do(g.judged(gridJob, g.run(gridJob, "r1"), fleet.Accept))
+		g.raise()
+	}},
 }
+
+func push(s *fleet.Spec) { s.Push = "refs/heads/x" }
 
 func rerun(s *fleet.Spec) { s.OnLost = "rerun" }
 
@@ -173,6 +196,30 @@ var commandsOfGrid = []struct {
 		why := "two hold it"
 		return &FlagRunner{ID: "r1", Conflict: &why}
 	}},
+	{"raise epoch", func(g *rig, _ *fleet.Job, _ fleet.Fence, _ *fleet.Attempt) Command {
+		return &RaiseEpoch{To: g.m.View().Meta().Epoch + 1, Cause: "restore"}
+	}},
+	{"renew", func(g *rig, _ *fleet.Job, f fleet.Fence, _ *fleet.Attempt) Command {
+		return &RenewAttempt{Fence: f, Epoch: g.m.View().Meta().Epoch}
+	}},
+	{"renew, permitted", func(g *rig, _ *fleet.Job, f fleet.Fence, _ *fleet.Attempt) Command {
+		return &RenewAttempt{Fence: f, Epoch: g.m.View().Meta().Epoch, Accepted: true}
+	}},
+	{"renew, other epoch", func(g *rig, _ *fleet.Job, f fleet.Fence, _ *fleet.Attempt) Command {
+		return &RenewAttempt{Fence: f, Epoch: g.m.View().Meta().Epoch + 1, Accepted: true}
+	}},
+	{"report orphan", func(g *rig, _ *fleet.Job, f fleet.Fence, _ *fleet.Attempt) Command {
+		g.raise()
+		return &ReportOrphan{Orphan: g.orphan(gridJob, f)}
+	}},
+	{"adopt orphan", func(g *rig, j *fleet.Job, _ fleet.Fence, _ *fleet.Attempt) Command {
+		g.raise()
+		return &SettleOrphan{ID: g.do(&ReportOrphan{Orphan: g.orphan(gridJob, fleet.Fence{Index: 7777})}).ID, Adopt: true}
+	}},
+	{"discard orphan", func(g *rig, j *fleet.Job, _ fleet.Fence, _ *fleet.Attempt) Command {
+		g.raise()
+		return &SettleOrphan{ID: g.do(&ReportOrphan{Orphan: g.orphan(gridJob, fleet.Fence{Index: 7778})}).ID}
+	}},
 	{"expire", func(*rig, *fleet.Job, fleet.Fence, *fleet.Attempt) Command {
 		return &Expire{Jobs: []fleet.JobID{gridJob}, Limit: 9}
 	}},
@@ -202,6 +249,8 @@ func aim(c Command, f fleet.Fence) Command {
 	case *ReviveAttempt:
 		c.Job = gridJob
 	case *AttemptGone:
+		c.Job = gridJob
+	case *RenewAttempt:
 		c.Job = gridJob
 	case *CancelJob:
 		c.Job = gridJob
@@ -271,7 +320,7 @@ func TestGrid(t *testing.T) {
 	}
 	for _, k := range Kinds() {
 		switch kinds[k]().(type) {
-		case *InitCluster, *Set, *CreateToken, *RevokeToken, *CreateTicket, *ActivateKeys: // know nothing of jobs
+		case *InitCluster, *Set, *CreateToken, *RevokeToken, *CreateTicket, *ActivateKeys, *SilenceRunner, *AdmitNode, *UpdateNode, *RemoveNode: // know nothing of jobs
 		default:
 			if !used[k] {
 				t.Errorf("command %T is not in the grid", kinds[k]())

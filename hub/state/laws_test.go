@@ -55,7 +55,8 @@ func anyCommand(t *rapid.T, m *Machine) Command {
 	verb := rapid.SampledFrom(strings.Fields(sensible(v, id))).Draw(t, "sensible verb")
 	if rapid.IntRange(0, 4).Draw(t, "any") == 0 {
 		verb = rapid.SampledFrom(strings.Fields(`submit assign accept decline return facts finish decide seal evidence grant pushed lose revive gone
-			cancel settle retry block follow pulled enrol ticket update flag remove revoke token untoken set expire`)).Draw(t, "verb")
+			cancel settle retry block follow pulled enrol ticket update flag remove revoke token untoken set expire
+			raise renew orphan settle-orphan silence hub-ticket admit node remove-node`)).Draw(t, "verb")
 	}
 	switch verb {
 	case "submit":
@@ -133,10 +134,49 @@ func anyCommand(t *rapid.T, m *Machine) Command {
 		return &CreateToken{Token: fleet.Token{ID: fleet.TokenID(runner), Role: fleet.RoleAdmin, Hash: digest(string(runner))}, TTL: time.Hour}
 	case "untoken":
 		return &RevokeToken{ID: fleet.TokenID(runner)}
+	case "raise":
+		c := &RaiseEpoch{To: v.Meta().Epoch + uint64(rapid.IntRange(0, 2).Draw(t, "by")), Cause: "recover"}
+		if rapid.IntRange(0, 2).Draw(t, "regroup") == 0 {
+			c.Nodes = []fleet.HubNode{hubNode("n-1"), hubNode("n-3")}
+		}
+		return c
+	case "renew":
+		return &RenewAttempt{Job: id, Fence: f, Epoch: v.Meta().Epoch - uint64(rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(t, "before")), Accepted: yes.Draw(t, "permitted")}
+	case "orphan":
+		o := (&rig{now: epoch0}).orphan(id, fleet.Fence{Epoch: 1, Index: uint64(rapid.IntRange(1000, 1002).Draw(t, "orphan"))})
+		o.Turn, o.Runner, o.Log.Sealed = rapid.IntRange(0, 3).Draw(t, "turn"), runner, yes.Draw(t, "sealed")
+		return &ReportOrphan{Orphan: o}
+	case "settle-orphan":
+		return &SettleOrphan{ID: fmt.Sprintf("1-%d", rapid.IntRange(1000, 1002).Draw(t, "orphan")), Adopt: yes.Draw(t, "adopt")}
+	case "silence":
+		c := &SilenceRunner{ID: runner}
+		if yes.Draw(t, "silent") {
+			c.Since = epoch0.Add(time.Minute)
+		}
+		return c
+	case "hub-ticket":
+		return &CreateTicket{Hash: digest("hub " + string(runner)), Uses: 2, TTL: time.Hour, Role: fleet.TicketHub, Guest: make([]byte, fleet.MeshKeyBytes),
+			Replace: rapid.SampledFrom([]string{"", "", "n-1", "n-2"}).Draw(t, "replace")}
+	case "admit":
+		return &AdmitNode{Ticket: digest("hub " + string(runner)), Node: anyNode(t)}
+	case "node":
+		return &UpdateNode{Node: anyNode(t)}
+	case "remove-node":
+		return &RemoveNode{ID: rapid.SampledFrom([]string{"n-1", "n-2", "n-3"}).Draw(t, "node")}
 	case "set":
 		return &Set{Name: "default_harness", Value: rapid.SampledFrom([]string{"", "codex"}).Draw(t, "value")}
 	}
 	return &Expire{Jobs: []fleet.JobID{id}, Limit: rapid.IntRange(0, 3).Draw(t, "limit"), AuditAge: time.Minute}
+}
+
+func anyNode(t *rapid.T) fleet.HubNode {
+	n := hubNode(rapid.SampledFrom([]string{"n-1", "n-2", "n-3"}).Draw(t, "node"))
+	if rapid.IntRange(0, 3).Draw(t, "rekey") == 0 {
+		n.MeshKey, n.NextMeshKey = hubNode("next "+n.ID).MeshKey, nil
+	} else if rapid.Bool().Draw(t, "next") {
+		n.NextMeshKey = hubNode("next " + n.ID).MeshKey
+	}
+	return n
 }
 
 // sensible names the commands that a job's state calls for, the likely ones twice.
@@ -147,19 +187,19 @@ func sensible(v View, id fleet.JobID) string {
 	}
 	switch j.State {
 	case fleet.Queued:
-		return "assign assign assign assign revive finish cancel block follow"
+		return "assign assign assign assign revive finish cancel block follow raise renew orphan settle-orphan"
 	case fleet.Assigned, fleet.Preparing:
-		return "accept accept accept accept facts decline return gone revive finish cancel follow update"
+		return "accept accept accept accept facts decline return gone revive finish cancel follow update raise renew settle-orphan"
 	case fleet.Running:
-		return "finish finish lose lose lose facts grant cancel gone follow update"
+		return "finish finish lose lose lose facts grant cancel gone follow update raise renew orphan"
 	case fleet.Verifying:
 		return "decide decide decide evidence seal cancel follow"
 	case fleet.Lost:
-		return "revive revive retry retry finish gone accept cancel follow"
+		return "revive revive retry retry finish gone accept cancel follow raise renew"
 	case fleet.NeedsReview:
 		return "settle decide evidence retry follow seal"
 	case fleet.Succeeded:
-		return "grant pushed follow follow seal expire evidence pulled revive"
+		return "grant pushed follow follow seal expire evidence pulled revive orphan settle-orphan"
 	}
 	return "retry retry follow follow seal gone expire revive finish cancel"
 }
@@ -265,7 +305,7 @@ func checkStep(t *rapid.T, before, after View, c Command, res Result) {
 	after.JobsOldest(func(j *fleet.Job) bool {
 		old, ok := before.Job(j.ID)
 		if !ok {
-			if j.State != fleet.Queued {
+			if _, adopts := c.(*SettleOrphan); j.State != fleet.Queued && (!adopts || j.State != fleet.Verifying) {
 				t.Fatalf("%T made a job that is %s", c, j.State)
 			}
 			return true
@@ -278,7 +318,7 @@ func checkStep(t *rapid.T, before, after View, c Command, res Result) {
 					t.Fatalf("%T moved a turn from %s to %s", c, was, tu.State)
 				}
 				last = tu.State
-				if len(tu.Attempts) > len(old.Turns[i].Attempts) {
+				if _, adopts := c.(*SettleOrphan); len(tu.Attempts) > len(old.Turns[i].Attempts) && !adopts {
 					newest(t, old, tu.Attempts[len(tu.Attempts)-1])
 				}
 				continue
@@ -289,8 +329,42 @@ func checkStep(t *rapid.T, before, after View, c Command, res Result) {
 		}
 		return true
 	})
+	if e, was := after.Meta().Epoch, before.Meta().Epoch; e < was {
+		t.Fatalf("%T took the epoch from %d back to %d", c, was, e)
+	}
+	if p, ok := c.(*GrantPush); ok && res.Code == "" && !res.Repeated {
+		j, _ := after.Job(p.Job)
+		if _, a := j.Find(p.Fence); a.Authority() != after.Meta().Epoch {
+			t.Fatalf("attempt %s of epoch %d was permitted to push in epoch %d", a.Fence, a.Authority(), after.Meta().Epoch)
+		}
+	}
+	if _, ok := c.(*RaiseEpoch); ok && res.Code == "" && !res.Repeated {
+		after.Open(func(o Open) bool {
+			if o.Attempt.State == fleet.AttemptAssigned {
+				t.Fatalf("attempt %s of job %s is still assigned in a new epoch", o.Attempt.Fence, o.Job.ID)
+			}
+			return true
+		})
+	}
+	checkNodes(t, before, after, c)
 	if a, ok := c.(*AssignJob); ok && res.Code == "" && !res.Repeated && after.Held(a.Runner) > a.Slots {
 		t.Fatalf("runner %s holds %d slots of %d", a.Runner, after.Held(a.Runner), a.Slots)
+	}
+}
+
+// checkNodes sees that a removed node never comes back but by a cluster that was put
+// together anew, that no two share a mesh key by joining, and that one is left.
+func checkNodes(t *rapid.T, before, after View, c Command) {
+	if len(before.Nodes()) > 0 && len(after.Nodes()) == 0 {
+		t.Fatalf("%T left no node", c)
+	}
+	if _, regroups := c.(*RaiseEpoch); regroups {
+		return
+	}
+	for _, n := range after.Nodes() {
+		if was, ok := before.Node(n.ID); ok && was.Removed() {
+			t.Fatalf("%T brought node %s back", c, n.ID)
+		}
 	}
 }
 

@@ -23,6 +23,7 @@ var oldLogs = []struct {
 }{
 	{"log-v1", writeLog},
 	{"log-keys", writeKeysLog},
+	{"log-v2", writeClusterLog},
 }
 
 // TestOldLogs replays committed logs to the states that they led to when they were
@@ -75,6 +76,46 @@ func replay(t *testing.T, name string, write func(*testing.T) []byte, used map[K
 	if got != strings.TrimSpace(string(want)) {
 		t.Errorf("the log leads to a state with hash %s, it led to %s when it was written", got, want)
 	}
+}
+
+// writeClusterLog makes a log of a cluster: nodes that come and go, an epoch that is
+// raised under running work, orphans, silent runners.
+func writeClusterLog(t *testing.T) []byte {
+	g := newRig(t)
+	g.do(&InitCluster{Cluster: "cluster", Epoch: 1})
+	g.do(&CreateToken{Token: fleet.Token{ID: "t-1", Role: fleet.RoleAdmin, Hash: digest("t-1")}})
+	ofTheCluster(g)
+	for _, s := range situations {
+		for _, r := range []fleet.RunnerID{"r1", "r2"} {
+			if _, ok := g.m.View().Runner(r); !ok {
+				g.enrol(r)
+			}
+		}
+		s.make(g)
+		f := fleet.Fence{Epoch: 1, Index: 1}
+		var a *fleet.Attempt
+		j := g.job(gridJob)
+		if as := j.Turn().Attempts; len(as) > 0 {
+			a, f = as[0], as[0].Fence
+		}
+		for _, c := range commandsOfGrid {
+			switch c.name {
+			case "raise epoch", "renew", "renew, permitted", "report orphan", "finish", "permit push", "decide accept", "follow-up":
+				g.try(aim(c.make(g, j, f, a), f))
+			}
+		}
+		g.try(&CancelJob{Job: gridJob, Abandon: true})
+		for _, tu := range g.job(gridJob).Turns {
+			for _, a := range tu.Attempts {
+				g.try(&SealLog{Job: gridJob, Fence: a.Fence})
+			}
+		}
+		g.do(&Expire{Jobs: []fleet.JobID{gridJob}, Limit: 5, AuditAge: time.Minute})
+		if _, left := g.m.View().Job(gridJob); left {
+			t.Fatalf("the job of %q is still there: %s", s.name, describe(g))
+		}
+	}
+	return written(g)
 }
 
 // writeLog makes a log with every command, in situations and by all commands.

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"math"
 	"strconv"
 	"time"
 
@@ -128,7 +129,7 @@ func (t *txn) audit(c Command, r Result) {
 
 // verb names a command in the audit record.
 func verb(c Command) string {
-	switch c.(type) {
+	switch c := c.(type) {
 	case *SubmitJob:
 		return "job.submit"
 	case *CancelJob:
@@ -143,8 +144,10 @@ func verb(c Command) string {
 		return "job.pulled"
 	case *Set:
 		return "setting.set"
-	case *Expire: // a person's is the first by a clock that they accepted
-		return "time.accept"
+	case *Expire:
+		if c.AuditAge == math.MaxInt64 { // a person's that deletes nothing: the first entry by a clock that they accepted
+			return "time.accept"
+		}
 	case *CreateToken:
 		return "token.create"
 	case *RevokeToken:

@@ -169,6 +169,28 @@ func (g *rig) judged(id fleet.JobID, f fleet.Fence, d fleet.Decision) *FinishAtt
 	return c
 }
 
+// raise raises the cluster's epoch by one.
+func (g *rig) raise() {
+	g.t.Helper()
+	g.do(&RaiseEpoch{To: g.m.View().Meta().Epoch + 1, Cause: "recover"})
+}
+
+// orphan gives what r1 would tell of an attempt of which there is no record.
+func (g *rig) orphan(id fleet.JobID, f fleet.Fence) fleet.Orphan {
+	return fleet.Orphan{
+		Job: id, Fence: f, Runner: "r1", RunnerName: "r1", Turn: 1, Attempt: 1, Spec: agentSpec(), Prompt: digest("prompt"), CreatedAt: epoch0,
+		AcceptedAt: g.now, FinishedAt: g.now, Exit: fleet.Exit{Reason: "exited"}, Failure: fleet.ClassOK,
+		Evidence: &fleet.Evidence{Base: "base", Tip: "orphan", CommitCount: 1, Descends: true, Bundle: digest("orphan"), RescueRef: "refs/tugline/rescue"},
+		Log:      fleet.LogState{Bytes: 9, Events: 2},
+	}
+}
+
+// hubNode gives a node's record as it would tell it.
+func hubNode(id string) fleet.HubNode {
+	key := func(s string) []byte { return []byte((s + id + "................................")[:32]) }
+	return fleet.HubNode{ID: id, MeshKey: key("mesh "), SealKey: key("seal "), Endpoints: []string{id + ".example:7441"}, URL: "https://" + id, Version: "v1", Kinds: Newest()}
+}
+
 func digest(s string) fleet.Digest {
 	const hex = "0123456789abcdef"
 	b := make([]byte, 64)

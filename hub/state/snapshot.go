@@ -135,9 +135,14 @@ func (t *txn) load(row snapshotRow, fresh func() any) error {
 	if err := json.Unmarshal(row.Row, v); err != nil {
 		return err
 	}
-	if j, ok := v.(*fleet.Job); ok {
-		if err := sound(j); err != nil {
-			return fmt.Errorf("job %s: %w", j.ID, err)
+	switch v := v.(type) {
+	case *fleet.Job:
+		if err := sound(v); err != nil {
+			return fmt.Errorf("job %s: %w", v.ID, err)
+		}
+	case *fleet.Orphan:
+		if v.ID != v.Fence.String() || v.Job == "" || v.Turn < 1 || (v.Settled != "") != (v.SettledAt != nil) {
+			return fmt.Errorf("orphan %s of turn %d of job %q is out of order", v.ID, v.Turn, v.Job)
 		}
 	}
 	id, err := rowID(row.Table, v)
