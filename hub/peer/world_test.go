@@ -265,3 +265,13 @@ func raw(t testing.TB, addr, text string) string {
 	b, _ := io.ReadAll(bufio.NewReader(c))
 	return string(b)
 }
+
+// newPublic serves a handler to clients.
+func newPublic(t testing.TB, h http.Handler) *httptest.Server {
+	srv := httptest.NewServer(h)
+	t.Cleanup(func() {
+		srv.CloseClientConnections()
+		srv.Close()
+	})
+	return srv
+}
