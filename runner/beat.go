@@ -84,6 +84,9 @@ func (l *link) oneBeat(s *session, full bool, told fleet.RunnerFacts) (fleet.Run
 	if !reflect.DeepEqual(now, told) {
 		hb.Facts = &now
 	}
+	if held := l.keys.held(); full || !reflect.DeepEqual(&held, s.held) {
+		hb.Keys, s.held = &held, &held
+	}
 	body, err := wire.Encode(hb)
 	if err != nil {
 		return told, err

@@ -77,8 +77,8 @@ func (r *Runner) enrolWith(ctx context.Context, id *identity) error {
 	if err != nil {
 		return notTaken(err)
 	}
-	id.Hubs, id.Trust, id.Pin, id.CA, id.Plain = t.Hubs, t.Trust, t.Pin, t.CA, t.Plain
-	n, err := newNetwork(id, r.cfg.Dial)
+	id.Hubs, id.Trust, id.Pin, id.Pins, id.CA, id.Plain = t.Hubs, t.Trust, t.Pin, t.Pins, t.CA, t.Plain
+	n, err := newNetwork(id, id.pins, r.cfg.Dial)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (r *Runner) enrolWith(ctx context.Context, id *identity) error {
 		return fmt.Errorf("enrol this runner: %w", err)
 	}
 	id.Runner, id.Name, id.Cluster, id.Generation, id.Signing, id.Labels = e.Runner, e.Name, e.Cluster, e.Generation, e.Signing, e.Labels
-	id.Ticket = wire.SecretHash(t.Secret)
+	id.Master, id.Rekey, id.Ticket = e.Master, nil, wire.SecretHash(t.Secret)
 	if err := id.save(r.cfg.Dir); err != nil {
 		return err
 	}

@@ -30,10 +30,13 @@ type identity struct {
 	Cluster    string            `json:"cluster,omitempty"`
 	Generation uint64            `json:"generation,omitempty"`
 	HMACKey    []byte            `json:"hmac_key,omitempty"`
-	Signing    []wire.SigningKey `json:"signing,omitempty"` // as told at the enrolment; the last is pinned
+	Master     uint64            `json:"master,omitempty"`  // generation of the cluster's HMAC key that it comes from; absent: the first
+	Rekey      *rekey            `json:"rekey,omitempty"`   // its successor, until a hub has welcomed it
+	Signing    []wire.SigningKey `json:"signing,omitempty"` // as told last; the last is pinned
 	Hubs       []string          `json:"hubs,omitempty"`
 	Trust      wire.Trust        `json:"trust,omitempty"`
 	Pin        []byte            `json:"pin,omitempty"`
+	Pins       [][]byte          `json:"pins,omitempty"` // further ones, while one CA takes the place of another
 	CA         string            `json:"ca,omitempty"`
 	Plain      bool              `json:"plain,omitempty"`
 	Labels     map[string]string `json:"labels,omitempty"`
@@ -90,6 +93,11 @@ func (id *identity) pinned() ed25519.PublicKey {
 		return nil
 	}
 	return id.Signing[len(id.Signing)-1].Key
+}
+
+// pins gives what the hub's CA may be pinned by.
+func (id *identity) pins() [][]byte {
+	return append([][]byte{id.Pin}, id.Pins...)
 }
 
 // save writes the identity durably; a crash leaves the old one or the new one.

@@ -27,9 +27,10 @@ var errTryWS = errors.New("time to try a WebSocket again")
 // One goroutine connects and reads; heartbeats, reports and the reconciling of
 // desired sets have one each, so that nothing slow delays a heartbeat.
 type link struct {
-	r   *Runner
-	id  *identity
-	net *network
+	r    *Runner
+	id   *identity
+	keys *keyring // of the identity, where it changes
+	net  *network
 
 	beatNow  chan bool     // a value: a heartbeat is due; true: at once
 	inflight chan struct{} // a token per output frame that may still go out
@@ -42,6 +43,8 @@ type link struct {
 	outputs    map[streamKey]chan wire.OutputAck
 	permits    map[uint64]chan wire.PermitReply
 	permitID   uint64
+
+	unknown string // signing key that a chain was asked for again; of the reconciler
 }
 
 type streamKey struct {
@@ -50,12 +53,13 @@ type streamKey struct {
 }
 
 func newLink(r *Runner, id *identity) (*link, error) {
-	n, err := newNetwork(id, r.cfg.Dial)
+	keys := &keyring{dir: r.cfg.Dir, id: id}
+	n, err := newNetwork(id, keys.pins, r.cfg.Dial)
 	if err != nil {
 		return nil, err
 	}
 	l := &link{
-		r: r, id: id, net: n, beatNow: make(chan bool, 1), inflight: make(chan struct{}, wire.OutputInFlight),
+		r: r, id: id, keys: keys, net: n, beatNow: make(chan bool, 1), inflight: make(chan struct{}, wire.OutputInFlight),
 		changed: make(chan struct{}), hubs: slices.Clone(id.Hubs), outputs: map[streamKey]chan wire.OutputAck{}, permits: map[uint64]chan wire.PermitReply{},
 	}
 	return l, nil
@@ -88,6 +92,9 @@ func (l *link) run(ctx context.Context) error {
 		}
 		if ctx.Err() != nil {
 			return nil
+		}
+		if errors.Is(err, errRekeyed) || errors.Is(err, errChainAgain) {
+			continue
 		}
 		if away := l.sentAway(err); away != nil {
 			return away
@@ -141,12 +148,7 @@ func (l *link) connect(ctx context.Context, useHTTP bool) (*session, error) {
 			continue
 		}
 		tried[base] = true
-		g := greeting{r: l.r, id: l.id}
-		dial := g.dialWS
-		if useHTTP {
-			dial = g.dialHTTP
-		}
-		s, w, where, err := dial(ctx, l.net, base)
+		s, w, where, err := l.greet(ctx, base, useHTTP)
 		if err == nil {
 			l.learn(base, w)
 			return s, nil
@@ -165,6 +167,33 @@ func (l *link) connect(ctx context.Context, useHTTP bool) (*session, error) {
 		}
 	}
 	return nil, last
+}
+
+// greet opens a session at one hub. Where a new key is not known there, the former one
+// is tried.
+func (l *link) greet(ctx context.Context, base string, useHTTP bool) (*session, wire.Welcome, []string, error) {
+	g := greeting{r: l.r, id: l.id, pinned: l.keys.pinned()}
+	var fresh bool
+	g.key, fresh = l.keys.hello()
+	dial := func() (*session, wire.Welcome, []string, error) {
+		if useHTTP {
+			return g.dialHTTP(ctx, l.net, base)
+		}
+		return g.dialWS(ctx, l.net, base)
+	}
+	s, w, where, err := dial()
+	if fresh && errors.Is(err, fleet.BadSignature) && ctx.Err() == nil {
+		g.key, fresh = l.keys.former(), false
+		l.r.log.Warn("the hub does not know this runner's new key; the former one is tried", "err", err)
+		s, w, where, err = dial()
+	}
+	if err != nil {
+		return nil, w, where, err
+	}
+	if err := l.keys.welcomed(fresh, s.chain); err != nil {
+		l.r.trouble(err) // it is found out again at the next handshake
+	}
+	return s, w, nil, nil
 }
 
 // learn keeps the addresses of a welcome, the one that answered first.
@@ -190,6 +219,7 @@ func (l *link) serve(ctx context.Context, s *session) error {
 	work.Go(func() { l.beats(ctx, s) })
 	work.Go(func() { l.reports(ctx, s) })
 	work.Go(func() { l.reconciles(ctx, s, sets) })
+	work.Go(func() { l.moves(ctx, s) })
 	l.enter(s)
 	s.end(l.read(s, sets))
 	l.leave(s)

@@ -327,7 +327,7 @@ func TestPinnedTrust(t *testing.T) {
 	ts.StartTLS()
 	defer ts.Close()
 	get := func(id *identity) error {
-		n, err := newNetwork(id, nil)
+		n, err := newNetwork(id, id.pins, nil)
 		if err != nil {
 			return err
 		}
@@ -341,6 +341,12 @@ func TestPinnedTrust(t *testing.T) {
 	if err := get(&identity{Trust: wire.TrustPin, Pin: pin[:]}); err != nil {
 		t.Errorf("the pinned hub is refused: %v", err)
 	}
+	if err := get(&identity{Trust: wire.TrustPin, Pin: wrong[:], Pins: [][]byte{pin[:]}}); err != nil {
+		t.Errorf("a hub with the second of two pinned keys is refused: %v", err)
+	}
+	if err := get(&identity{Trust: wire.TrustPin, Pin: pin[:], Pins: [][]byte{nil}}); err == nil {
+		t.Error("a pin that is none is taken")
+	}
 	if err := get(&identity{Trust: wire.TrustPin, Pin: wrong[:]}); err == nil {
 		t.Error("a hub with another key is believed")
 	}
@@ -349,7 +355,7 @@ func TestPinnedTrust(t *testing.T) {
 	}
 	// The CA's public certificate beside somebody else's leaf proves nothing.
 	_, stranger := certificates(t)
-	if err := verifyPin([]*x509.Certificate{stranger.Leaf, ca}, pin[:]); err == nil {
+	if err := verifyPin([]*x509.Certificate{stranger.Leaf, ca}, [][]byte{wrong[:], pin[:]}); err == nil {
 		t.Error("a leaf that the pinned key did not sign is believed")
 	}
 }

@@ -100,7 +100,7 @@ func beating(t *testing.T, test func(l *link, s *session, next func() (wire.Hear
 			t.Fatal(err)
 		}
 		r.journal = j
-		l := &link{r: r, beatNow: make(chan bool, 1)}
+		l := &link{r: r, keys: &keyring{id: &identity{}}, beatNow: make(chan bool, 1)}
 		q := &quietHub{frames: make(chan wire.Frame), closed: make(chan struct{})}
 		// The hello told less than there is by the time of the first heartbeat.
 		s := &session{transport: q, interval: 10 * time.Second, done: make(chan struct{})}

@@ -21,6 +21,7 @@ func (l *link) reconciles(ctx context.Context, s *session, sets <-chan wire.Hear
 	for {
 		select {
 		case rep := <-sets:
+			l.takeNews(s, rep.Keys)
 			if err := l.r.reconcile(s, rep); err != nil {
 				l.r.trouble(err) // what was not done is in the next set again
 			}
@@ -165,6 +166,9 @@ func (r *Runner) verify(s *session, d wire.Desired, kind string) (wire.Order, er
 		return wire.Order{}, fmt.Errorf("the line has no order: %w", fleet.OrderExpired)
 	}
 	o, err := wire.VerifyOrder(s.keys, *d.Order, d.Body, wire.Want{Cluster: r.id.Cluster, Epoch: r.journal.Desired().Epoch, Runner: r.id.Runner}, s.now())
+	if errors.Is(err, fleet.SigningKeyUnknown) && r.link.chainAgain(s, d.Order.Key) {
+		return o, errChainAgain
+	}
 	if err != nil {
 		return o, err
 	}
@@ -177,7 +181,7 @@ func (r *Runner) verify(s *session, d wire.Desired, kind string) (wire.Order, er
 // assign takes a new assignment on, or declines it.
 func (r *Runner) assign(s *session, d wire.Desired) error {
 	o, err := r.verify(s, d, wire.OrderAssign)
-	if errors.Is(err, fleet.OrderExpired) {
+	if errors.Is(err, fleet.OrderExpired) || errors.Is(err, errChainAgain) {
 		r.log.Warn("assignment without a valid order is left for the next desired set", "job", string(d.Job), "fence", d.Fence.String(), "err", err)
 		return nil
 	}

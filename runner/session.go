@@ -33,7 +33,10 @@ type session struct {
 	key      wire.SessionKey
 	base     string // URL of the hub
 	interval time.Duration
-	keys     map[string]ed25519.PublicKey // of orders, by id
+	keys     map[string]ed25519.PublicKey // of orders, by id; of the reconciler once the session runs
+	chain    []wire.SigningKey            // of the challenge
+	held     *wire.KeysHeld               // as told last; of the heartbeats
+	rekeyed  chan struct{}                // a value: a key that this session was not opened with is there
 	facts    fleet.RunnerFacts            // as told in the hello
 	began    time.Time
 	answered atomic.Bool // a heartbeat was: the hub is there and takes this runner
@@ -90,8 +93,10 @@ func goodbyeOf(f wire.Frame) error {
 
 // greeting is what both transports need to answer a challenge.
 type greeting struct {
-	r  *Runner
-	id *identity
+	r      *Runner
+	id     *identity
+	key    []byte            // of this runner
+	pinned ed25519.PublicKey // signs orders, or announces what does
 }
 
 // answer checks a challenge and gives the hello with the key of the session.
@@ -118,7 +123,7 @@ func (g greeting) answer(frame []byte) (hello []byte, s *session, err error) {
 	if !ok {
 		return nil, nil, fmt.Errorf("the hub speaks protocol versions %v, this runner %v; update the older of the two: %w", c.Versions, wire.Versions, fleet.ProtocolVersion)
 	}
-	keys, err := wire.VerifyChain(g.id.pinned(), c.Signing)
+	keys, err := wire.VerifyChain(g.pinned, c.Signing)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -132,7 +137,7 @@ func (g greeting) answer(frame []byte) (hello []byte, s *session, err error) {
 		g.r.trouble(err) // the count stays that of what is durable
 	}
 	facts := g.r.facts()
-	hello, err = wire.SealHello(g.id.HMACKey, frame, wire.Hello{
+	hello, err = wire.SealHello(g.key, frame, wire.Hello{
 		Version: version, Runner: g.id.Runner, Generation: g.id.Generation, Nonce: nonce, Cluster: g.id.Cluster, Epoch: seen.Epoch,
 		MachineID: g.r.machine, JournalID: g.r.journal.ID(), JournalCount: g.r.journal.Count(),
 		Name: g.r.cfg.Name, Labels: g.r.cfg.Labels, Facts: facts, Time: time.Now().UTC(),
@@ -140,8 +145,8 @@ func (g greeting) answer(frame []byte) (hello []byte, s *session, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s = &session{keys: keys, facts: facts, began: time.Now(), done: make(chan struct{})}
-	if s.key, err = wire.DeriveSession(g.id.HMACKey, c.Nonce, nonce, g.id.Cluster, g.id.Runner); err != nil {
+	s = &session{keys: keys, chain: c.Signing, facts: facts, began: time.Now(), rekeyed: make(chan struct{}, 1), done: make(chan struct{})}
+	if s.key, err = wire.DeriveSession(g.key, c.Nonce, nonce, g.id.Cluster, g.id.Runner); err != nil {
 		return nil, nil, err
 	}
 	s.heard(c.Time)

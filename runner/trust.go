@@ -1,15 +1,16 @@
 package runner
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
-	"crypto/subtle"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"tugline.dev/tugline/shared/wire"
@@ -18,7 +19,7 @@ import (
 const dialTime = 10 * time.Second
 
 // tlsConfig gives how a hub proves itself, as the ticket said.
-func tlsConfig(trust wire.Trust, pin []byte, ca string) (*tls.Config, error) {
+func tlsConfig(trust wire.Trust, pins func() [][]byte, ca string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	switch trust {
 	case wire.TrustSystem:
@@ -28,22 +29,24 @@ func tlsConfig(trust wire.Trust, pin []byte, ca string) (*tls.Config, error) {
 			return nil, errors.New("the ticket's CA certificate cannot be read; make a new ticket")
 		}
 	case wire.TrustPin:
-		if len(pin) != sha256.Size {
-			return nil, errors.New("the pin of the hub's key is missing; make a new ticket")
+		for _, p := range pins() {
+			if len(p) != sha256.Size {
+				return nil, errors.New("the pin of the hub's key is missing; make a new ticket")
+			}
 		}
 		// The chain is verified below, by the pinned key and not by name: a hub may be
 		// reached at any address.
 		c.InsecureSkipVerify = true
-		c.VerifyConnection = func(cs tls.ConnectionState) error { return verifyPin(cs.PeerCertificates, pin) }
+		c.VerifyConnection = func(cs tls.ConnectionState) error { return verifyPin(cs.PeerCertificates, pins()) }
 	default:
 		return nil, fmt.Errorf("trust %q is not known; use the same release as the hub", trust)
 	}
 	return c, nil
 }
 
-// verifyPin sees that a chain holds a CA with the pinned public key, and that the
-// leaf is signed by it.
-func verifyPin(chain []*x509.Certificate, pin []byte) error {
+// verifyPin sees that a chain holds a CA with a pinned public key, and that it leads
+// from the leaf to there.
+func verifyPin(chain []*x509.Certificate, pins [][]byte) error {
 	if len(chain) == 0 {
 		return errors.New("the hub showed no certificate")
 	}
@@ -51,18 +54,21 @@ func verifyPin(chain []*x509.Certificate, pin []byte) error {
 	for _, c := range chain[1:] {
 		between.AddCert(c)
 	}
+	var bad error
 	for _, c := range chain {
-		sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
-		if subtle.ConstantTimeCompare(sum[:], pin) != 1 || !c.IsCA {
+		if !c.IsCA || !slices.ContainsFunc(pins, func(p []byte) bool { return bytes.Equal(p, wire.CAPin(c)) }) {
 			continue
 		}
 		roots := x509.NewCertPool()
 		roots.AddCert(c)
 		_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
-		if err != nil {
-			return fmt.Errorf("the hub's certificate does not come from the pinned key: %w", err)
+		if err == nil {
+			return nil
 		}
-		return nil
+		bad = fmt.Errorf("the hub's certificate does not come from the pinned key: %w", err)
+	}
+	if bad != nil {
+		return bad
 	}
 	return errors.New("the hub does not hold the key that the ticket pins: it is another hub, or somebody is in between")
 }
@@ -74,10 +80,10 @@ type network struct {
 	client *http.Client
 }
 
-func newNetwork(id *identity, dial func(ctx context.Context, network, address string) (net.Conn, error)) (*network, error) {
+func newNetwork(id *identity, pins func() [][]byte, dial func(ctx context.Context, network, address string) (net.Conn, error)) (*network, error) {
 	n := &network{dial: dial}
 	if !id.Plain {
-		c, err := tlsConfig(id.Trust, id.Pin, id.CA)
+		c, err := tlsConfig(id.Trust, pins, id.CA)
 		if err != nil {
 			return nil, err
 		}
