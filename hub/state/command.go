@@ -47,6 +47,9 @@ const (
 
 const format = 1
 
+// usualEntry is room for the entry of a small command, in bytes.
+const usualEntry = 448
+
 // ErrUnknownEntry says that an entry was written by a newer version.
 var ErrUnknownEntry = errors.New("this version of tugline cannot read the entry; it was written by a newer one")
 
@@ -63,15 +66,11 @@ func register(f func() Command) struct{} {
 
 // Encode writes an entry: format, kind, head, then the command as JSON.
 func Encode(h Head, c Command) ([]byte, error) {
-	body, err := marshal(c)
-	if err != nil {
-		return nil, fmt.Errorf("encode command %d: %w", c.kind(), err)
-	}
-	b := make([]byte, 0, 64+len(h.Actor)+len(h.Key)+len(h.Route)+len(h.Hash)+len(body))
+	b := make([]byte, 0, usualEntry+len(h.Key)+len(h.Route)+len(h.Hash))
 	b = append(b, format)
 	b = binary.BigEndian.AppendUint16(b, uint16(c.kind()))
 	b = binary.BigEndian.AppendUint64(b, uint64(h.At.UnixNano()))
-	for _, s := range []string{h.Actor, h.Key, h.Route, string(h.Hash)} {
+	for _, s := range [...]string{h.Actor, h.Key, h.Route, string(h.Hash)} {
 		if len(s) > 255 {
 			return nil, fmt.Errorf("encode command %d: %w: actor, key or route over 255 bytes", c.kind(), fleet.TooLarge)
 		}
@@ -81,7 +80,10 @@ func Encode(h Head, c Command) ([]byte, error) {
 		b = append(b, byte(len(s)))
 		b = append(b, s...)
 	}
-	b = append(b, body...)
+	b, err := appendCommand(b, c)
+	if err != nil {
+		return nil, fmt.Errorf("encode command %d: %w", c.kind(), err)
+	}
 	if len(b) > MaxEntry {
 		return nil, fmt.Errorf("encode command %d: %w: %d bytes, at most %d", c.kind(), fleet.TooLarge, len(b), MaxEntry)
 	}

@@ -3,6 +3,7 @@ package state
 import (
 	"encoding/json"
 	"strconv"
+	"time"
 
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -18,14 +19,15 @@ type plain interface {
 	scan(*scanner)
 }
 
-func marshal(c Command) ([]byte, error) {
+func appendCommand(b []byte, c Command) ([]byte, error) {
 	if p, ok := c.(plain); ok {
-		w := printer{b: make([]byte, 0, 512)}
+		w := printer{b: b}
 		if p.print(&w); !w.bad {
 			return w.b, nil
 		}
 	}
-	return json.Marshal(c)
+	body, err := json.Marshal(c)
+	return append(b, body...), err
 }
 
 // printer writes JSON; bad says that the long way must be taken.
@@ -65,6 +67,13 @@ func (w *printer) number(name string, n int64) {
 	w.b = strconv.AppendInt(w.b, n, 10)
 }
 
+// moment writes a time as encoding/json does, but for those with a zone.
+func (w *printer) moment(name string, t time.Time) {
+	w.bad = w.bad || t.Location() != time.UTC || t.Year() < 0 || t.Year() > 9999
+	w.lit(name)
+	w.b = append(t.AppendFormat(append(w.b, '"'), time.RFC3339Nano), '"')
+}
+
 // scanner reads what printer wrote; bad says that it is something else.
 type scanner struct {
 	b   []byte
@@ -76,12 +85,15 @@ func (s *scanner) whole() bool { return !s.bad && len(s.b) == 0 }
 
 // has takes a literal if it comes next.
 func (s *scanner) has(lit string) bool {
-	if len(s.b) < len(lit) || string(s.b[:len(lit)]) != lit {
+	if !s.next(lit) {
 		return false
 	}
 	s.b = s.b[len(lit):]
 	return true
 }
+
+// next says whether a literal comes next, and leaves it there.
+func (s *scanner) next(lit string) bool { return len(s.b) >= len(lit) && string(s.b[:len(lit)]) == lit }
 
 func (s *scanner) lit(lit string) {
 	if !s.has(lit) {
@@ -109,13 +121,42 @@ func (s *scanner) quoted() string {
 			s.bad = true
 			return ""
 		case c == '"':
-			v := string(s.b[:i])
+			v := word(s.b[:i])
 			s.b = s.b[i+1:]
 			return v
 		}
 	}
 	s.bad = true
 	return ""
+}
+
+// words are what most jobs say, and need not be kept once a job.
+var words = map[string]string{}
+
+func init() {
+	for _, w := range []string{
+		"manual", "hold", "exec", "exited", "gate", "exit code 0", string(fleet.KindAgent), string(fleet.PermRead), string(fleet.PermWorkspace),
+		string(fleet.PermFull), string(fleet.ClassOK), string(fleet.Accept),
+	} {
+		words[w] = w
+	}
+}
+
+func word(b []byte) string {
+	if len(b) == 0 || len(b) > 16 {
+		return string(b)
+	}
+	if w, ok := words[string(b)]; ok {
+		return w
+	}
+	return string(b)
+}
+
+func (s *scanner) moment(name string) (t time.Time) {
+	if v := s.text(name); s.bad || t.UnmarshalText([]byte(v)) != nil {
+		s.bad = true
+	}
+	return t
 }
 
 func (s *scanner) number(name string) int64 {
@@ -129,8 +170,10 @@ func (s *scanner) number(name string) int64 {
 		s.bad = true
 		return 0
 	}
-	n, err := strconv.ParseInt(string(s.b[:i]), 10, 64)
-	s.bad = s.bad || err != nil
+	n := int64(0)
+	for _, c := range s.b[:i] {
+		n = 10*n + int64(c-'0')
+	}
 	s.b = s.b[i:]
 	return n
 }
@@ -233,6 +276,92 @@ func (c *AcceptAttempt) scan(s *scanner) {
 	c.Permissions = fleet.Permissions(s.maybe(`,"permissions":`))
 	c.BaseCommit = s.maybe(`,"base_commit":`)
 	s.lit(`}`)
+}
+
+// The end of a command in no repository, with its verdict; what an agent did says more
+// and comes seldom.
+func (c *FinishAttempt) print(w *printer) {
+	e, v := c.Evidence, c.Verdict
+	w.bad = c.ResetAt != nil || c.Usage != nil || e == nil || v == nil || len(v.Reasons) == 0 || !bare(e)
+	if w.bad {
+		return
+	}
+	w.text(`{"job":`, string(c.Job))
+	w.text(`,"fence":`, c.Fence.String())
+	w.number(`,"exit":{"code":`, int64(c.Exit.Code))
+	w.maybe(`,"signal":`, c.Exit.Signal)
+	w.text(`,"reason":`, c.Exit.Reason)
+	w.maybe(`,"detail":`, c.Exit.Detail)
+	w.text(`},"class":`, string(c.Class))
+	w.maybe(`,"detail":`, c.Detail)
+	w.maybe(`,"session_id":`, c.SessionID)
+	w.maybe(`,"model":`, c.Model)
+	if !c.StartedAt.IsZero() {
+		w.moment(`,"started_at":`, c.StartedAt)
+	}
+	w.moment(`,"finished_at":`, c.FinishedAt)
+	w.number(`,"output":`, c.Output)
+	if c.Text != 0 {
+		w.number(`,"text":`, c.Text)
+	}
+	w.number(`,"events":`, c.Events)
+	if c.Dropped != 0 {
+		w.number(`,"dropped":`, c.Dropped)
+	}
+	w.lit(bareEvidence)
+	if e.NoRepo {
+		w.lit(`,"no_repo":true`)
+	}
+	w.text(`},"verdict":{"decision":`, string(v.Decision))
+	w.text(`,"reasons":[`, v.Reasons[0])
+	for _, r := range v.Reasons[1:] {
+		w.text(`,`, r)
+	}
+	w.text(`],"by":`, v.By)
+	w.lit(`}}`)
+}
+
+const bareEvidence = `,"evidence":{"commit_count":0,"stat":{"files":0,"insertions":0,"deletions":0},"bundle_checked":false`
+
+// bare says whether evidence says nothing, but that there was no repository.
+func bare(e *fleet.Evidence) bool {
+	return len(e.Base)+len(e.Tip)+len(e.Before)+len(e.Tree)+len(e.RunnerCommit)+len(e.Branch)+len(e.RescueRef)+len(e.Bundle)+len(e.Patch)+
+		len(e.BundleError)+len(e.Closure)+len(e.Commits)+len(e.Artifacts)+len(e.Notes) == 0 &&
+		!e.Descends && !e.BundleChecked && e.CommitCount == 0 && e.Stat == (fleet.DiffStat{}) && e.BundleSize == 0 && e.PatchSize == 0 && e.Swept == 0
+}
+
+func (c *FinishAttempt) scan(s *scanner) {
+	c.Job = fleet.JobID(s.text(`{"job":`))
+	c.Fence = s.fence(`,"fence":`)
+	c.Exit.Code = int(s.number(`,"exit":{"code":`))
+	c.Exit.Signal = s.maybe(`,"signal":`)
+	c.Exit.Reason = s.text(`,"reason":`)
+	c.Exit.Detail = s.maybe(`,"detail":`)
+	c.Class = fleet.FailureClass(s.text(`},"class":`))
+	c.Detail = s.maybe(`,"detail":`)
+	c.SessionID = s.maybe(`,"session_id":`)
+	c.Model = s.maybe(`,"model":`)
+	if s.next(`,"started_at":`) {
+		c.StartedAt = s.moment(`,"started_at":`)
+	}
+	c.FinishedAt = s.moment(`,"finished_at":`)
+	c.Output = s.number(`,"output":`)
+	if s.next(`,"text":`) {
+		c.Text = s.number(`,"text":`)
+	}
+	c.Events = s.number(`,"events":`)
+	if s.next(`,"dropped":`) {
+		c.Dropped = s.number(`,"dropped":`)
+	}
+	s.lit(bareEvidence)
+	c.Evidence = &fleet.Evidence{NoRepo: s.has(`,"no_repo":true`)}
+	v := &fleet.Verdict{Decision: fleet.Decision(s.text(`},"verdict":{"decision":`)), Reasons: []string{s.text(`,"reasons":[`)}}
+	for !s.bad && s.has(`,`) {
+		v.Reasons = append(v.Reasons, s.quoted())
+	}
+	v.By = s.text(`],"by":`)
+	c.Verdict = v
+	s.lit(`}}`)
 }
 
 func (c *SealLog) print(w *printer) {

@@ -3,6 +3,7 @@ package state
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -34,18 +35,49 @@ func TestPlain(t *testing.T) {
 		case 4:
 			submit.Spec.Timeouts.Queue = 1
 		}
+		finish := &FinishAttempt{
+			Job: fleet.JobID(str("job")), Fence: fence, Exit: fleet.Exit{Code: int(num("code")), Signal: str("signal"), Reason: str("reason"), Detail: str("detail")},
+			Class: fleet.FailureClass(str("class")), Detail: str("detail"), SessionID: str("session"), Model: str("model"),
+			FinishedAt: time.Unix(rapid.Int64Range(-1<<35, 1<<37).Draw(t, "end"), rapid.Int64Range(0, 1e9-1).Draw(t, "fraction")).UTC(),
+			Output:     num("output"), Text: num("text"), Events: num("events"), Dropped: num("dropped"),
+			Evidence: &fleet.Evidence{NoRepo: rapid.Bool().Draw(t, "no repo")},
+			Verdict:  &fleet.Verdict{Decision: fleet.Decision(str("decision")), Reasons: rapid.SliceOfN(text, 0, 3).Draw(t, "reasons"), By: str("by")},
+		}
+		switch rapid.IntRange(0, 12).Draw(t, "more") {
+		case 0:
+			finish.StartedAt = finish.FinishedAt.Add(-time.Second)
+		case 1:
+			finish.FinishedAt = finish.FinishedAt.In(time.FixedZone("", 3600))
+		case 2:
+			finish.Usage = &fleet.Usage{}
+		case 3:
+			finish.ResetAt = &finish.FinishedAt
+		case 4:
+			finish.Evidence = nil
+		case 5:
+			finish.Verdict = nil
+		case 6:
+			finish.Evidence.Swept = 1
+		case 7:
+			finish.Evidence.Notes = []string{str("note")}
+		case 8:
+			finish.Evidence.Base = str("base")
+		case 9:
+			finish.Evidence.Stat.Files = 1
+		}
 		for _, c := range []plain{
 			submit,
 			&AssignJob{Job: fleet.JobID(str("job")), Runner: fleet.RunnerID(str("runner")), Turn: int(num("turn")), Attempts: int(num("attempts")), Slots: int(num("slots"))},
 			&AcceptAttempt{Job: fleet.JobID(str("job")), Fence: fence, Permissions: fleet.Permissions(str("permissions")), BaseCommit: str("base"), Notes: rapid.SliceOfN(text, 0, 1).Draw(t, "notes")},
 			&SealLog{Job: fleet.JobID(str("job")), Fence: fence, Output: num("output"), Events: num("events")},
+			finish,
 			&CancelJob{Job: fleet.JobID(str("job")), Abandon: rapid.Bool().Draw(t, "abandon")},
 		} {
 			want, err := json.Marshal(c)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := marshal(c)
+			got, err := appendCommand(nil, c)
 			if err != nil || string(got) != string(want) {
 				t.Fatalf("%T is written %s (%v), want %s", c, got, err, want)
 			}
@@ -78,6 +110,10 @@ func TestPlainIsTaken(t *testing.T) {
 		&SubmitJob{ID: "j", Spec: fleet.Spec{Kind: fleet.KindExec, Harness: "exec", Argv: []string{"make", "test"}, OnLost: "hold"}},
 		&AssignJob{Job: "j", Runner: "r-1", Turn: 1, Slots: 8}, &AcceptAttempt{Job: "j", Fence: f, Permissions: fleet.PermFull},
 		&SealLog{Job: "j", Fence: f, Output: 12}, &CancelJob{Job: "j"},
+		&FinishAttempt{
+			Job: "j", Fence: f, Exit: fleet.Exit{Reason: "exited"}, Class: fleet.ClassOK, StartedAt: time.Unix(1, 2).UTC(), FinishedAt: time.Unix(3, 4).UTC(),
+			Output: 12, Text: 3, Events: 4, Evidence: &fleet.Evidence{NoRepo: true}, Verdict: &fleet.Verdict{Decision: fleet.Accept, Reasons: []string{"exit code 0"}, By: "gate"},
+		},
 	} {
 		var w printer
 		c.print(&w)
@@ -91,6 +127,7 @@ func TestPlainIsTaken(t *testing.T) {
 func FuzzPlain(f *testing.F) {
 	for _, s := range []string{`{"job":"j"}`, `{"job":"j","fence":"1-2","output":1,"events":0}`, `{"job":"j","runner":"r","turn":1,"attempts":0,"slots":8}`,
 		`{"job":"j","fence":"1-2","permissions":"read","base_commit":"c"}`,
+		`{"job":"j","fence":"1-2","exit":{"code":0,"reason":"exited"},"class":"ok","started_at":"2026-01-02T03:04:05.6Z","finished_at":"2026-01-02T03:04:06Z","output":1,"text":1,"events":0,"evidence":{"commit_count":0,"stat":{"files":0,"insertions":0,"deletions":0},"bundle_checked":false,"no_repo":true},"verdict":{"decision":"accept","reasons":["exit code 0"],"by":"gate"}}`,
 		`{"id":"j","spec":{"kind":"exec","origin":{"kind":"manual"},"harness":"exec","permissions":"read","argv":["a","b"],"on_lost":"hold","timeouts":{}},"prompt":"p"}`} {
 		f.Add([]byte(s))
 	}

@@ -51,20 +51,21 @@ func (t *txn) derive(old, j *fleet.Job) {
 	was, is := old != nil && old.State == fleet.Queued, j != nil && j.State == fleet.Queued
 	switch {
 	case is:
-		t.insert(tableQueue, &queued{j})
+		t.insert(tableQueue, waiting(j))
 		if !was {
 			t.add("queued", 1)
 			t.add("queued:"+j.Actor, 1)
 		}
 	case was:
-		t.delete(tableQueue, &queued{old})
+		t.delete(tableQueue, waiting(old))
 		t.add("queued", -1)
 		t.add("queued:"+old.Actor, -1)
 	}
-	before, after := opens(old), opens(j)
+	var room [2][4]open
+	before, after := appendOpens(room[0][:0], old), appendOpens(room[1][:0], j)
 	for _, o := range before {
 		if !slices.ContainsFunc(after, func(n open) bool { return n.Fence == o.Fence }) {
-			t.delete(tableOpen, &o)
+			t.delete(tableOpen, o.row())
 			t.hold(o, -1)
 		}
 	}
@@ -73,7 +74,7 @@ func (t *txn) derive(old, j *fleet.Job) {
 			if i := slices.IndexFunc(before, func(b open) bool { return b.Fence == o.Fence }); i >= 0 {
 				t.hold(before[i], -1)
 			}
-			t.insert(tableOpen, &o)
+			t.insert(tableOpen, o.row())
 			t.hold(o, 1)
 		}
 	}
@@ -86,11 +87,12 @@ func (t *txn) derive(old, j *fleet.Job) {
 
 // opens gives the attempts of a job that still concern their runners. Attempts of
 // earlier turns are included: their log may be unsealed, their processes alive.
-func opens(j *fleet.Job) []open {
+func opens(j *fleet.Job) []open { return appendOpens(nil, j) }
+
+func appendOpens(out []open, j *fleet.Job) []open {
 	if j == nil {
-		return nil
+		return out
 	}
-	var out []open
 	for _, tu := range j.Turns {
 		for _, a := range tu.Attempts {
 			if isOpen(j, tu, a) {

@@ -46,7 +46,14 @@ type Audit struct {
 }
 
 // queued is a derived row: a job that waits, in the queue's order.
-type queued struct{ Job *fleet.Job }
+type queued struct {
+	ID  string // see waiting
+	Job *fleet.Job
+}
+
+// waiting gives the row of a job in the queue. The database asks for the key of a row
+// several times, so that it is made once.
+func waiting(j *fleet.Job) *queued { return &queued{order(j.Seq, string(j.ID)), j} }
 
 // open is a derived row: an attempt that still concerns its runner.
 type open struct {
@@ -55,6 +62,19 @@ type open struct {
 	Runner fleet.RunnerID
 	Holds  bool // a slot
 }
+
+// opened is open as a row, with its key.
+type opened struct {
+	ID string
+	open
+}
+
+func (o open) row() *opened {
+	return &opened{opensOf(o.Runner) + string(o.Job) + "/" + o.Fence.String(), o}
+}
+
+// opensOf gives what the ids of a runner's open attempts start with, and of no other's.
+func opensOf(r fleet.RunnerID) string { return string(r) + "\x00" }
 
 // hold is a derived row: the job that holds a concurrency key.
 type hold struct {
@@ -70,8 +90,8 @@ type count struct {
 var schema = &memdb.DBSchema{Tables: map[string]*memdb.TableSchema{
 	tableMeta:    table(tableMeta, idx("id", func(*Meta) string { return "meta" })),
 	tableJobs:    table(tableJobs, idx("id", func(j *fleet.Job) string { return string(j.ID) })),
-	tableQueue:   table(tableQueue, idx("id", func(q *queued) string { return order(q.Job.Seq, string(q.Job.ID)) })),
-	tableOpen:    table(tableOpen, idx("id", func(o *open) string { return string(o.Job) + "/" + o.Fence.String() }), multi("runner", func(o *open) string { return string(o.Runner) })),
+	tableQueue:   table(tableQueue, idx("id", func(q *queued) string { return q.ID })),
+	tableOpen:    table(tableOpen, idx("id", func(o *opened) string { return o.ID })),
 	tableHolds:   table(tableHolds, idx("id", func(h *hold) string { return holdsOf(h.Key) + string(h.Job) })),
 	tableRunners: table(tableRunners, idx("id", func(r *fleet.Runner) string { return string(r.ID) }), multi("name", func(r *fleet.Runner) string { return r.Name })),
 	tableTokens:  table(tableTokens, idx("id", func(k *fleet.Token) string { return string(k.ID) }), multi("hash", func(k *fleet.Token) string { return string(k.Hash) })),
@@ -103,22 +123,35 @@ func table(name string, ix ...*memdb.IndexSchema) *memdb.TableSchema {
 }
 
 func idx[T any](name string, f func(*T) string) *memdb.IndexSchema {
-	return &memdb.IndexSchema{Name: name, Unique: true, Indexer: indexer[T]{f}}
+	return &memdb.IndexSchema{Name: name, Unique: true, Indexer: indexer[T]{key: f}}
 }
 
 func multi[T any](name string, f func(*T) string) *memdb.IndexSchema {
-	return &memdb.IndexSchema{Name: name, Indexer: indexer[T]{f}}
+	return &memdb.IndexSchema{Name: name, Indexer: indexer[T]{f, roomForID}}
 }
 
+// roomForID is what the database appends to the key of a row in an index that is not
+// unique: its key in the index "id".
+const roomForID = 40
+
 // indexer takes the key of a row from a function instead of by reflection.
-type indexer[T any] struct{ key func(*T) string }
+type indexer[T any] struct {
+	key  func(*T) string
+	room int
+}
+
+func terminated(s string, room int) []byte {
+	b := make([]byte, len(s)+1, len(s)+1+room)
+	copy(b, s)
+	return b
+}
 
 func (x indexer[T]) FromObject(obj any) (bool, []byte, error) {
 	row, ok := obj.(*T)
 	if !ok {
 		return false, nil, fmt.Errorf("row is a %T", obj)
 	}
-	return true, append([]byte(x.key(row)), 0), nil
+	return true, terminated(x.key(row), x.room), nil
 }
 
 func (x indexer[T]) FromArgs(args ...any) ([]byte, error) {
@@ -129,7 +162,7 @@ func (x indexer[T]) FromArgs(args ...any) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("a string, not a %T", args[0])
 	}
-	return append([]byte(s), 0), nil
+	return terminated(s, 0), nil
 }
 
 func (x indexer[T]) PrefixFromArgs(args ...any) ([]byte, error) {

@@ -78,20 +78,20 @@ type Open struct {
 
 // Open walks every open attempt until f says stop.
 func (v View) Open(f func(Open) bool) {
-	each(v.tx, tableOpen, "id", func(o *open) bool { return f(v.open(o)) })
+	each(v.tx, tableOpen, "id", func(o *opened) bool { return f(v.open(o)) })
 }
 
 // OpenOf gives the open attempts of one runner.
 func (v View) OpenOf(r fleet.RunnerID) []Open {
 	var out []Open
-	each(v.tx, tableOpen, "runner", func(o *open) bool {
+	each(v.tx, tableOpen, "id_prefix", func(o *opened) bool {
 		out = append(out, v.open(o))
 		return true
-	}, string(r))
+	}, opensOf(r))
 	return out
 }
 
-func (v View) open(o *open) Open {
+func (v View) open(o *opened) Open {
 	j, _ := v.Job(o.Job)
 	t, a := j.Find(o.Fence)
 	return Open{j, t, a}
@@ -100,12 +100,12 @@ func (v View) open(o *open) Open {
 // Held counts the slots of a runner that are occupied, from the job records.
 func (v View) Held(r fleet.RunnerID) int {
 	n := 0
-	each(v.tx, tableOpen, "runner", func(o *open) bool {
+	each(v.tx, tableOpen, "id_prefix", func(o *opened) bool {
 		if o.Holds {
 			n++
 		}
 		return true
-	}, string(r))
+	}, opensOf(r))
 	return n
 }
 
