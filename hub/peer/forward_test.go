@@ -395,7 +395,11 @@ func TestStopEndsWhatIsHandedOn(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, three)
 	taken := make(chan struct{})
-	c.nodes["n-a"].handle(func(_ http.ResponseWriter, r *http.Request) { close(taken); <-r.Context().Done() })
+	c.nodes["n-a"].handle(func(_ http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		close(taken)
+		<-r.Context().Done()
+	})
 	b := c.nodes["n-b"]
 	done := make(chan error, 1)
 	go func() {
