@@ -25,6 +25,7 @@ func soon(t testing.TB, ms int) context.Context {
 }
 
 func TestGuest(t *testing.T) {
+	t.Parallel()
 	hub := newNode(t, "n-1")
 	join := echo(t, listen(t, hub.Mesh, PortJoin))
 	for _, port := range []int{PortRaft, PortPeer, PortRunner} {
@@ -68,6 +69,7 @@ func TestGuest(t *testing.T) {
 
 // TestStranger: a key that the hub was not given gets no word out of it.
 func TestStranger(t *testing.T) {
+	t.Parallel()
 	hub := newNode(t, "n-1")
 	echo(t, listen(t, hub.Mesh, PortJoin))
 	dial, end, err := JoinDial(ClientConfig{Cluster: "c-1", Key: NewKey(), Hubs: []Hub{hub.hub()}, Listen: "127.0.0.1:0"})
@@ -85,6 +87,7 @@ func TestStranger(t *testing.T) {
 }
 
 func TestRunners(t *testing.T) {
+	t.Parallel()
 	dead, hub := newNode(t, "n-0"), newNode(t, "n-1")
 	dead.Close()
 	l, err := hub.ListenRunners(PortRunner)

@@ -39,7 +39,7 @@ func (c *Conn) Class() Class { return c.peer.class }
 
 // adopt makes a connection of an endpoint, if its peer still belongs to the set.
 func (m *Mesh) adopt(p *member, wq *waiter.Queue, ep tcpip.Endpoint) (*Conn, error) {
-	tune(ep)
+	tune(ep, p.class)
 	c := &Conn{tcp: gonet.NewTCPConn(wq, ep), ep: ep, mesh: m, peer: p}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -51,15 +51,19 @@ func (m *Mesh) adopt(p *member, wq *waiter.Queue, ep tcpip.Endpoint) (*Conn, err
 	return c, nil
 }
 
-// tune makes small messages leave at once and dead peers be noticed.
-func tune(ep tcpip.Endpoint) {
+// tune makes small messages leave at once and dead peers be noticed. A user timeout
+// is not set: the stack counts it from the first loss until everything is answered,
+// so that it ends a busy stream which goes on well.
+func tune(ep tcpip.Endpoint, class Class) {
 	o := ep.SocketOptions()
 	o.SetDelayOption(false)
 	o.SetKeepAlive(true)
-	idle, every, limit := tcpip.KeepaliveIdleOption(keepIdle), tcpip.KeepaliveIntervalOption(keepInterval), tcpip.TCPUserTimeoutOption(userTimeout)
+	idle, every := tcpip.KeepaliveIdleOption(keepIdle), tcpip.KeepaliveIntervalOption(keepInterval)
+	if class != ClassNode {
+		idle, every = keepOthers*idle, keepOthers*every
+	}
 	ep.SetSockOpt(&idle)
 	ep.SetSockOpt(&every)
-	ep.SetSockOpt(&limit)
 	ep.SetSockOptInt(tcpip.KeepaliveCountOption, keepCount)
 }
 

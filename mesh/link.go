@@ -89,10 +89,11 @@ func (e *linkEndpoint) SetOnCloseAction(func())                 {}
 const (
 	minRTO       = 100 * time.Millisecond // the stack's 200 ms is a long time for a commit
 	maxRTO       = 2 * time.Second        // a path that comes back is used within this
-	userTimeout  = 10 * time.Second       // unanswered bytes end a connection
-	keepIdle     = 5 * time.Second        // a silent one is asked after this,
-	keepInterval = 2 * time.Second        // this often,
-	keepCount    = 3                      // and ends 11 s after the peer's last word
+	maxRetries   = 8                      // of one segment; the connection ends some 11 s after the first
+	keepIdle     = 3 * time.Second        // a silent one between nodes is asked after this,
+	keepInterval = 1500 * time.Millisecond
+	keepCount    = 3 // so it ends 7.5 s after the peer's last word;
+	keepOthers   = 5 // five times as long for runners and guests, who may be many
 	timeWait     = 2 * time.Second
 	sendBuffer   = 1 << 20 // per connection, as a start; grows to maxBuffer
 	maxBuffer    = 4 << 20
@@ -113,9 +114,9 @@ func newStack(link *linkEndpoint, self netip.Addr) (*stack.Stack, error) {
 	}
 	sack, nagle, moderate := tcpip.TCPSACKEnabled(true), tcpip.TCPDelayEnabled(false), tcpip.TCPModerateReceiveBufferOption(true)
 	least, most := tcpip.TCPMinRTOOption(minRTO), tcpip.TCPMaxRTOOption(maxRTO)
-	wait := tcpip.TCPTimeWaitTimeoutOption(timeWait)
+	wait, retries := tcpip.TCPTimeWaitTimeoutOption(timeWait), tcpip.TCPMaxRetriesOption(maxRetries)
 	for _, o := range []tcpip.SettableTransportProtocolOption{
-		&sack, &nagle, &moderate, &least, &most, &wait,
+		&sack, &nagle, &moderate, &least, &most, &wait, &retries,
 		&tcpip.TCPSendBufferSizeRangeOption{Min: 4 << 10, Default: sendBuffer, Max: maxBuffer},
 		&tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: sendBuffer, Max: maxBuffer},
 	} {

@@ -22,6 +22,7 @@ import (
 	"net/netip"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.zx2c4.com/wireguard/conn"
@@ -71,6 +72,8 @@ type Mesh struct {
 	host   netip.Addr
 	port   uint16
 	myself *member
+
+	rekeyed atomic.Int64 // when this node's key changed, in ns since the mesh began
 
 	ctx    context.Context
 	cancel context.CancelFunc

@@ -145,6 +145,7 @@ func TestThreeNodes(t *testing.T) {
 }
 
 func TestRemoval(t *testing.T) {
+	t.Parallel()
 	nodes := newNodes(t, 3)
 	echo(t, listen(t, nodes[0].Mesh, PortRaft))
 	stays, goes := dial(t, nodes[1].Mesh, "n-0", PortRaft), dial(t, nodes[2].Mesh, "n-0", PortRaft)

@@ -267,6 +267,7 @@ func (m *Mesh) Rekey(key PrivateKey) error {
 	err := m.dev.IpcSet("private_key=" + key.hex() + "\n")
 	if err == nil {
 		m.key = key
+		m.rekeyed.Store(m.tun.now())
 		m.tun.keys.Store(&ownKeys{now: keyAddr(m.cfg.Cluster, key.Public()).As16(), before: m.tun.keys.Load().now})
 	}
 	m.tun.rotate.Unlock()

@@ -67,6 +67,7 @@ func TestRoaming(t *testing.T) {
 // TestCandidates: the working one of several endpoints is found, names are resolved,
 // and one that comes later helps a peer that was not found.
 func TestCandidates(t *testing.T) {
+	t.Parallel()
 	a, b := newNode(t, "n-a"), newNode(t, "n-b")
 	hole := socket(t)
 	defer hole.Close()
@@ -94,6 +95,7 @@ func TestCandidates(t *testing.T) {
 // TestRestart: a node that comes back at another port is found through its own calls,
 // and quickly.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	a, b := newNode(t, "n-a"), newNode(t, "n-b")
 	a.SetPeers([]Peer{b.peer()})
 	b.SetPeers([]Peer{a.peer()})
@@ -124,8 +126,10 @@ func TestRestart(t *testing.T) {
 
 // TestRekey: a stream goes on, whole, while both ends change their keys twice.
 func TestRekey(t *testing.T) {
+	t.Parallel()
 	nodes := newNodes(t, 2)
 	a, b := nodes[0], nodes[1]
+	first := a.key
 	l := listen(t, b.Mesh, PortCopies)
 	c := dial(t, a.Mesh, "n-1", PortCopies)
 	there, err := l.Accept()
@@ -226,8 +230,13 @@ func TestRekey(t *testing.T) {
 		t.Errorf("the stream stood still for %v", longest)
 	}
 	// A key that it had is refused like any stranger's.
-	if a.PublicKey() != a.key.Public() {
-		t.Error("the key is not the new one")
+	v, err := NewClient(ClientConfig{Cluster: "c-1", Key: first, Hubs: []Hub{b.hub()}, Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	if _, err := v.DialPort(soon(t, 300), PortCopies); err == nil {
+		t.Error("the old key was let in")
 	}
 }
 
@@ -246,6 +255,7 @@ func TestReplacedKey(t *testing.T) {
 
 // TestBadLine: over a line that loses a tenth and delays the rest, everything arrives.
 func TestBadLine(t *testing.T) {
+	t.Parallel()
 	a, b := newNode(t, "n-a"), newNode(t, "n-b")
 	r := newRelay(t, b.ListenAddr())
 	r.bad(0.1, 5*time.Millisecond)
@@ -301,11 +311,10 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// TestDeadPeer: a peer that vanishes is noticed within seconds, with nothing to send.
+// TestDeadPeer: a peer that vanishes is noticed within seconds, whether there is
+// something to send or not.
 func TestDeadPeer(t *testing.T) {
-	if testing.Short() {
-		return
-	}
+	t.Parallel()
 	a, b := newNode(t, "n-a"), newNode(t, "n-b")
 	r := newRelay(t, b.ListenAddr())
 	p := b.peer()
@@ -315,17 +324,26 @@ func TestDeadPeer(t *testing.T) {
 	unknown.Endpoints = nil
 	b.SetPeers([]Peer{unknown})
 	echo(t, listen(t, b.Mesh, PortRaft))
-	c := dial(t, a.Mesh, "n-b", PortRaft)
-	if err := say(c, "x"); err != nil {
-		t.Fatal(err)
+	idle, busy := dial(t, a.Mesh, "n-b", PortRaft), dial(t, a.Mesh, "n-b", PortRaft)
+	for _, c := range []net.Conn{idle, busy} {
+		if err := say(c, "x"); err != nil {
+			t.Fatal(err)
+		}
+		c.SetDeadline(time.Time{})
 	}
 	r.bad(1, 0)
 	began := time.Now()
-	c.SetDeadline(time.Time{})
-	_, err := c.Read(make([]byte, 1))
-	took := time.Since(began)
-	t.Logf("%v after %v", err, took)
-	if took > 13*time.Second {
-		t.Errorf("noticed after %v", took)
+	busy.Write([]byte("nobody answers"))
+	var wg sync.WaitGroup
+	for name, c := range map[string]net.Conn{"idle": idle, "busy": busy} {
+		wg.Go(func() {
+			_, err := c.Read(make([]byte, 1))
+			took := time.Since(began)
+			t.Logf("%s: %v after %v", name, err, took)
+			if err == nil || took > 13*time.Second {
+				t.Errorf("the %s connection noticed after %v: %v", name, took, err)
+			}
+		})
 	}
+	wg.Wait()
 }

@@ -22,7 +22,8 @@ const (
 	retryFirst = 500 * time.Millisecond // between attempts to find a silent peer,
 	retryMax   = 5 * time.Second        // doubling up to this
 	precedence = 250 * time.Millisecond // by which one of two lets the other greet first
-	sessionTry = time.Second            // a session that carried nothing for so long is void
+	rekeyTry   = 400 * time.Millisecond // no word for this long after a new key: greet again
+	sessionTry = 500 * time.Millisecond // a session that carried nothing for so long is void
 	resolveMax = 2 * time.Second        // for one name
 	resolveAge = 30 * time.Second       // a name that answered is not asked again before
 	candidates = 8                      // addresses tried at once
@@ -34,9 +35,7 @@ func (m *Mesh) watch(p *member) {
 	p.stop = stop
 	m.wg.Go(func() {
 		w := &watcher{mesh: m, p: p}
-		if p.addr.Less(m.cfg.addr) {
-			// Two that greet at the same moment may end with a session of which one
-			// side lacks half. The one with the lower address goes first.
+		if w.second() {
 			select {
 			case <-ctx.Done():
 				return
@@ -80,12 +79,12 @@ type watcher struct {
 // step looks once and says when to look again.
 func (w *watcher) step(ctx context.Context) time.Duration {
 	w.last = time.Now()
-	silence := w.mesh.silence(w.p)
-	if silence < quiet {
+	silence, ask, limit := w.silence()
+	if silence < ask {
 		w.retry = 0
 		return jitter(quiet / 2)
 	}
-	if silence >= silent {
+	if silence >= limit {
 		w.search(ctx)
 	}
 	w.mesh.mu.Lock()
@@ -94,21 +93,32 @@ func (w *watcher) step(ctx context.Context) time.Duration {
 	for _, l := range links {
 		w.mesh.tun.probe(l, probeAsk, uint64(w.mesh.tun.now()))
 	}
-	if silence < silent {
-		return jitter(quiet / 4)
+	if silence < limit {
+		return min(jitter(quiet/4), limit-silence)
 	}
 	w.retry = min(max(2*w.retry, retryFirst), retryMax)
 	return jitter(w.retry)
 }
 
-// silence is how long nothing was heard of a node: for ever at first.
-func (m *Mesh) silence(p *member) time.Duration {
-	heard := p.heard.Load()
-	if heard == 0 {
-		return silent
+// silence is how long nothing was heard of the node, for ever at first; and after how
+// much of it to ask, and to search. After a change of this node's key both come soon,
+// since all sessions are new then, and soonest for the one of two that goes first.
+func (w *watcher) silence() (silence, ask, limit time.Duration) {
+	heard, rekeyed, now := w.p.heard.Load(), w.mesh.rekeyed.Load(), w.mesh.tun.now()
+	switch {
+	case heard == 0:
+		return silent, quiet, silent
+	case heard > rekeyed:
+		return time.Duration(now - heard), quiet, silent
+	case w.second():
+		return time.Duration(now - rekeyed), 0, 2 * rekeyTry
 	}
-	return time.Duration(m.tun.now() - heard)
+	return time.Duration(now - rekeyed), 0, rekeyTry
 }
+
+// second says that the other end goes first: two that greet at the same moment may
+// end with a session of which one side lacks half.
+func (w *watcher) second() bool { return w.p.addr.Less(w.mesh.cfg.addr) }
 
 func jitter(d time.Duration) time.Duration {
 	return d + time.Duration((rand.Float64()-0.5)*0.4*float64(d))
@@ -127,7 +137,7 @@ func (w *watcher) search(ctx context.Context) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p.gone || m.silence(p) < silent {
+	if silence, _, limit := w.silence(); p.gone || silence < limit {
 		return
 	}
 	var known []string // where any of its keys was last seen
@@ -152,8 +162,7 @@ func (w *watcher) search(ctx context.Context) {
 	var config strings.Builder
 	for _, l := range p.links {
 		at := state.peers[l.key].handshake
-		void := time.Since(at) > sessionMax || time.Since(at) > sessionTry && m.tun.began.Add(time.Duration(l.heard.Load())).Before(at)
-		if void {
+		if m.void(l, at) {
 			// Without a session there is nothing to lose by starting over, and
 			// WireGuard would wait five seconds before it greets again.
 			fmt.Fprintf(&config, "public_key=%s\nremove=true\n", l.key.hex())
@@ -171,6 +180,13 @@ func (w *watcher) search(ctx context.Context) {
 			peer.SendHandshakeInitiation(false)
 		}
 	}
+}
+
+// void says that the session of a key, greeted at the given time, carries nothing.
+func (m *Mesh) void(l *link, greeted time.Time) bool {
+	heard, rekeyed := m.tun.began.Add(time.Duration(l.heard.Load())), m.tun.began.Add(time.Duration(m.rekeyed.Load()))
+	age := time.Since(greeted)
+	return age > sessionMax || greeted.Before(rekeyed) || age > sessionTry && heard.Before(greeted)
 }
 
 // resolve turns endpoints into addresses. A name that fails is left out this time;
