@@ -245,8 +245,13 @@ func (h *Hub) members(now time.Time) (api.Members, error) {
 		nodes = append(nodes, &me)
 	}
 	voters, fit := 0, 0
+	debts := h.copies.Debt()
 	for _, n := range nodes {
-		m := h.member(n, group, samples[n.ID], st.LastIndex, now)
+		s := samples[n.ID]
+		if d := debts[n.ID]; d.Known {
+			s.Facts.Debt = d.Bytes // its own word does not know what is under way to it
+		}
+		m := h.member(n, group, s, st.LastIndex, now)
 		m.Leader = n.ID == st.Leader
 		if m.Role == "voter" {
 			if voters++; m.Health != "unreachable" {
@@ -316,7 +321,7 @@ func (h *Hub) member(n *fleet.HubNode, group []consensus.Member, s peer.Sample, 
 		m.Health, m.Detail = "clock_skew", fmt.Sprintf("its clock is %s off", s.Offset.Round(time.Second))
 	case f.Draining:
 		m.Health, m.Detail = "draining", "it does not lead, and may be stopped"
-	case f.Debt > 0:
+	case f.Debt > 0 && m.Role != "voter":
 		m.Health, m.Detail = "filling", "it fetches output and files that it lacks"
 	}
 	return m

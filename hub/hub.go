@@ -31,6 +31,7 @@ import (
 	"tugline.dev/tugline/consensus"
 	"tugline.dev/tugline/hub/blob"
 	"tugline.dev/tugline/hub/peer"
+	"tugline.dev/tugline/hub/replica"
 	"tugline.dev/tugline/hub/session"
 	"tugline.dev/tugline/hub/spool"
 	"tugline.dev/tugline/hub/state"
@@ -51,12 +52,14 @@ type Hub struct {
 	mesh     *mesh.Mesh // nil: alone, or in a test
 	network  Network    // nil: alone
 	peers    *peer.Peers
+	gossip   *mesh.Gossip // nil: alone, or in a test
 	feed     *consensus.Feed
 	node     *consensus.Node
 	entries  *log
 	disk     *reserve
 	spool    *spool.Store
 	blobs    *blob.Store
+	copies   *replica.Replica // of both, on the other nodes too
 	sessions *session.Server
 	web      *web.Server
 	listener net.Listener
@@ -70,7 +73,8 @@ type Hub struct {
 	rotating sync.Mutex         // held while a key is replaced
 	points   func(point string) // of a rotation, for tests; nil: nobody listens
 
-	roster roster // as the mesh was told
+	roster roster      // as on disk
+	told   []mesh.Peer // as the mesh was told
 	guests []mesh.PublicKey
 	heard  atomic.Pointer[clocks] // of the other voters
 
@@ -152,6 +156,12 @@ func (h *Hub) open() (err error) {
 	h.entries = &log{node: h.node, state: m.state, clock: newTimekeeper(cfg.Dir, h.wall, cfg.uptime, h.log), room: h.disk.room, voices: h.heardVoices}
 	if cfg.AcceptClock {
 		h.entries.clock.say()
+	}
+	if err := h.openCopies(); err != nil {
+		return err
+	}
+	if err := h.openGossip(); err != nil {
+		return err
 	}
 	if err := h.listen(); err != nil {
 		return err
@@ -243,7 +253,12 @@ func (h *Hub) Run(ctx context.Context) error {
 	wg.Go(func() { h.tendKeys(serve) })
 	wg.Go(func() { h.entries.clock.keep(serve) })
 	wg.Go(func() { fail("members", h.keepRoster(serve)) })
+	wg.Go(func() { fail("copies", h.copies.Run(serve)) })
+	if h.gossip != nil {
+		wg.Go(func() { h.keepGossip(serve) })
+	}
 	if h.peers != nil {
+		wg.Go(func() { fail("copies", h.serveCopies(serve)) })
 		wg.Go(func() { fail("peers", h.peers.Run(serve)) })
 		wg.Go(func() { h.watchFitness(serve) })
 		wg.Go(func() { fail("autopilot", h.pilot(serve)) })
@@ -321,10 +336,8 @@ func (h *Hub) changed(ctx context.Context, c state.Change) {
 	case c.What == "keys":
 		h.newsOfKeys()
 	case c.What == "node" || c.What == "ticket":
-		select {
-		case h.rosterPokes <- struct{}{}:
-		default:
-		}
+		poke(h.rosterPokes)
+		h.copies.MembersChanged()
 	case c.Runner != nil:
 		h.sessions.RunnerChanged(c.Runner)
 		h.poke()
@@ -374,6 +387,9 @@ func (h *Hub) close() {
 	if h.peers != nil {
 		h.peers.Close()
 	}
+	if h.gossip != nil {
+		h.gossip.Close()
+	}
 	if h.node != nil {
 		if err := h.node.Close(); err != nil {
 			h.log.Warn("closing the log failed", "err", err)
@@ -384,6 +400,9 @@ func (h *Hub) close() {
 	}
 	if h.feed != nil {
 		h.feed.Close()
+	}
+	if h.copies != nil {
+		h.copies.Close()
 	}
 	if h.spool != nil {
 		h.spool.Close()

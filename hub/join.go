@@ -22,7 +22,7 @@ import (
 // newSessions makes the server of the runners' connections.
 func (h *Hub) newSessions() (*session.Server, error) {
 	return session.New(session.Config{
-		Proposer: h.entries, Spool: h.spool, Blobs: h.blobs, Keys: h.sessionKeys,
+		Proposer: h.entries, Spool: h.copies, Blobs: h.copies.Blobs(), Keys: h.sessionKeys,
 		Standing: func() session.Standing {
 			m := h.entries.View().Meta()
 			return session.Standing{Epoch: m.Epoch, Term: h.node.Status().Term, Index: m.Index}
@@ -43,7 +43,7 @@ func (h *Hub) newWeb() *web.Server {
 	runners := http.NewServeMux()
 	h.sessions.Register(runners)
 	c := web.Config{
-		Log: h.entries, Feed: changes{h.feed}, Spool: h.spool, Blobs: h.blobs,
+		Log: h.entries, Feed: changes{h.feed}, Spool: h.copies, Blobs: h.copies.Blobs(),
 		Derive: h.secrets.derive, Proxies: h.cfg.TrustedProxies, ProxiesOnly: h.cfg.inTheClear(),
 		Presence: h.sessions.Presence, Status: h.status, Ready: h.serves, AcceptClock: h.acceptClock, Settled: h.isSettled, Ticket: h.ticket,
 		Keys: h.showKeys, Rotate: h.rotate, Runners: runners, Version: h.cfg.Version, Logger: h.log,

@@ -26,6 +26,9 @@ func (h *Hub) lead(ctx context.Context) error {
 		return err
 	}
 	h.hearClocks()
+	if err := h.leadCopies(ctx); err != nil {
+		return err
+	}
 	h.leading.Store(true)
 	defer h.resign()
 	h.log.Info("leading")
@@ -117,12 +120,7 @@ func (l *term) housekeeping(ctx context.Context) {
 
 // poke asks the leader for a look at the queue; pokes that come while one waits
 // are one.
-func (h *Hub) poke() {
-	select {
-	case h.pokes <- struct{}{}:
-	default:
-	}
-}
+func (h *Hub) poke() { poke(h.pokes) }
 
 // term is one time of leading.
 type term struct {

@@ -105,8 +105,12 @@ func (h *Hub) followRoster() error {
 		return nil // the record is not read yet, or nobody is on it
 	}
 	now := roster{Version: 1, Nodes: nodes}
+	if peers := h.heardEndpoints(now.peers()); !reflect.DeepEqual(peers, h.told) {
+		h.mesh.SetPeers(peers)
+		h.told = peers
+	}
 	if !reflect.DeepEqual(now, h.roster) {
-		h.mesh.SetPeers(now.peers())
+		h.gossip.Join(h.others()...)
 		if err := now.save(h.cfg.Dir); err != nil {
 			h.log.Error("recording where the other nodes are failed", "err", err)
 		}

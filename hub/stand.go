@@ -69,10 +69,11 @@ func (h *Hub) pilot(ctx context.Context) error {
 	err := h.node.Autopilot(ctx, consensus.Pilot{
 		Facts: func() []consensus.Fact {
 			var out []consensus.Fact
+			debts := h.copies.Debt()
 			for _, s := range h.peers.Samples() {
 				out = append(out, consensus.Fact{
 					ID: s.ID, Version: s.Facts.Version,
-					Alive: !s.Heard.IsZero() && time.Since(s.Heard) < alive, Ready: !s.Heard.IsZero() && s.Facts.Debt == 0,
+					Alive: !s.Heard.IsZero() && time.Since(s.Heard) < alive, Ready: owed(debts[s.ID]) == 0,
 				})
 			}
 			return out
@@ -133,6 +134,3 @@ func (h *Hub) settleBehind(ctx context.Context) {
 		}
 	}
 }
-
-// debt is how many bytes of output and files this node lacks.
-func (h *Hub) debt() int64 { return 0 }

@@ -132,37 +132,6 @@ func (r *Replica) patientFor(ctx context.Context, size int64) (context.Context, 
 	return context.WithTimeoutCause(ctx, r.cfg.Patience+seconds(float64(size)/slowest), errNoMajority)
 }
 
-// Upload is an upload in parts. Its parts are on this node only; the blob is on a
-// majority once Commit has returned nil. Whoever loses this node goes on where the
-// next one says, at worst at the beginning.
-type Upload struct {
-	*blob.Upload
-	r      *Replica
-	digest fleet.Digest
-	size   int64
-}
-
-// Upload is blob.Store.Upload.
-func (b *Blobs) Upload(ctx context.Context, d fleet.Digest, size int64) (*Upload, int64, error) {
-	u, offset, err := b.r.blobs.Upload(ctx, d, size)
-	if err != nil {
-		return nil, 0, err
-	}
-	return &Upload{u, b.r, d, size}, offset, nil
-}
-
-// Commit is blob.Upload.Commit.
-func (u *Upload) Commit(ctx context.Context) error {
-	if u.r.alone() {
-		defer u.r.gate.RUnlock()
-		return u.Upload.Commit(ctx)
-	}
-	if err := u.Upload.Commit(ctx); err != nil {
-		return err
-	}
-	return u.r.spread(ctx, u.digest, u.size, nil, nil)
-}
-
 // Renew is blob.Store.Renew, on a majority: whoever is told that the blob is there
 // may name it in a record. One that only other nodes have is fetched.
 func (b *Blobs) Renew(ctx context.Context, d fleet.Digest) (blob.Info, error) {
@@ -288,4 +257,56 @@ func (g *guest) hold(ctx context.Context, m *message) error {
 		return fmt.Errorf("no connection to fetch blob %s: %w", m.Digest, fleet.Unavailable)
 	}
 	return r.fetchBlob(ctx, p, blobInfo{m.Digest, m.Length}, nil, r.blobs.Put)
+}
+
+// Offset says which byte of an upload of size bytes is wanted next; size if none is,
+// because the blob is stored, on a majority, and renewed.
+func (b *Blobs) Offset(ctx context.Context, d fleet.Digest, size int64) (int64, error) {
+	info, err := b.Renew(ctx, d)
+	if err == nil {
+		return info.Size, nil
+	}
+	if !errors.Is(err, fleet.BlobMissing) {
+		return 0, err
+	}
+	_, offset, err := b.r.blobs.Upload(ctx, d, size)
+	return offset, err
+}
+
+// Add stores a part of an upload of size bytes and, when that is whole, makes it a
+// blob; whole says that it is one, on a majority. Parts are on this node only:
+// whoever loses it goes on where the next one says, at worst at the beginning. It
+// returns, with or without an error, how many bytes of the upload are durable. The
+// errors are those of blob.Upload.WriteAt and Commit, and fleet.Unavailable.
+func (b *Blobs) Add(ctx context.Context, d fleet.Digest, size int64, part []byte, offset int64) (durable int64, whole bool, err error) {
+	info, err := b.Renew(ctx, d)
+	if err == nil {
+		return info.Size, true, nil
+	}
+	if !errors.Is(err, fleet.BlobMissing) {
+		return 0, false, err
+	}
+	u, durable, err := b.r.blobs.Upload(ctx, d, size)
+	if err != nil {
+		return 0, false, err
+	}
+	if durable < size || size == 0 {
+		if durable, err = u.WriteAt(ctx, part, offset); err != nil {
+			return durable, false, err
+		}
+	}
+	if durable < size {
+		return durable, false, nil
+	}
+	if err := u.Commit(ctx); err != nil {
+		return 0, false, err
+	}
+	if b.r.alone() {
+		defer b.r.gate.RUnlock()
+		return size, true, nil
+	}
+	if err := b.r.spread(ctx, d, size, nil, nil); err != nil {
+		return 0, false, err
+	}
+	return size, true, nil
 }

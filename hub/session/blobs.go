@@ -1,7 +1,6 @@
 package session
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -44,7 +43,7 @@ func (s *Server) FetchBlob(w http.ResponseWriter, r *http.Request) {
 		s.problem(w, http.StatusForbidden, fmt.Errorf("no open attempt of this runner names blob %s: %w", d, fleet.Forbidden))
 		return
 	}
-	f, size, err := s.cfg.Blobs.Open(d)
+	f, size, err := s.cfg.Blobs.Open(r.Context(), d)
 	if err != nil {
 		s.problem(w, statusOf(err), err)
 		return
@@ -59,7 +58,7 @@ func (s *Server) FetchBlob(w http.ResponseWriter, r *http.Request) {
 
 // blobOffset answers a HEAD of a runner that may store.
 func (s *Server) blobOffset(w http.ResponseWriter, r *http.Request, d fleet.Digest) {
-	if info, err := s.cfg.Blobs.Stat(d); err == nil {
+	if info, err := s.cfg.Blobs.Renew(r.Context(), d); err == nil {
 		w.Header().Set(wire.OffsetHeader, strconv.FormatInt(info.Size, 10))
 		w.Header().Set("Content-Length", strconv.FormatInt(info.Size, 10))
 		w.WriteHeader(http.StatusOK)
@@ -72,7 +71,7 @@ func (s *Server) blobOffset(w http.ResponseWriter, r *http.Request, d fleet.Dige
 			s.problem(w, http.StatusBadRequest, fmt.Errorf("size %q is no number: %w", q, fleet.BadRequest))
 			return
 		}
-		if _, offset, err = s.cfg.Blobs.Upload(r.Context(), d, size); err != nil {
+		if offset, err = s.cfg.Blobs.Offset(r.Context(), d, size); err != nil {
 			s.problem(w, statusOf(err), err)
 			return
 		}
@@ -124,7 +123,7 @@ func (s *Server) StoreBlob(w http.ResponseWriter, r *http.Request) {
 		s.problem(w, http.StatusBadRequest, fmt.Errorf("the part has %d bytes instead of %d: %w", len(part), r.ContentLength, fleet.BadRequest))
 		return
 	}
-	durable, stored, err := s.storePart(ctx, d, part, offset, total)
+	durable, stored, err := s.cfg.Blobs.Add(ctx, d, total, part, offset)
 	var gap *blob.GapError
 	if errors.As(err, &gap) {
 		durable = gap.Want
@@ -138,30 +137,6 @@ func (s *Server) StoreBlob(w http.ResponseWriter, r *http.Request) {
 	default:
 		w.WriteHeader(http.StatusAccepted)
 	}
-}
-
-// storePart adds one part to its upload and, when that is whole, makes it a blob.
-func (s *Server) storePart(ctx context.Context, d fleet.Digest, part []byte, offset, total int64) (durable int64, stored bool, err error) {
-	// Told to be stored, it must not be deleted before an attempt names it.
-	if info, err := s.cfg.Blobs.Renew(d); err == nil {
-		return info.Size, true, nil
-	}
-	u, durable, err := s.cfg.Blobs.Upload(ctx, d, total)
-	if err != nil {
-		return 0, false, fmt.Errorf("begin upload of %s: %w", d, err)
-	}
-	if durable < total {
-		if durable, err = u.WriteAt(ctx, part, offset); err != nil {
-			return durable, false, fmt.Errorf("store part of %s at %d: %w", d, offset, err)
-		}
-	}
-	if durable < total {
-		return durable, false, nil
-	}
-	if err := u.Commit(ctx); err != nil {
-		return 0, false, fmt.Errorf("commit upload of %s: %w", d, err)
-	}
-	return total, true, nil
 }
 
 // blobRequest sees whose request it is, by the key of a live session.

@@ -9,8 +9,6 @@ import (
 	"net/http"
 	"time"
 
-	"tugline.dev/tugline/hub/blob"
-	"tugline.dev/tugline/hub/spool"
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/shared/fleet"
 	"tugline.dev/tugline/shared/wire"
@@ -34,8 +32,8 @@ type Standing struct {
 // Config is what a server is made of.
 type Config struct {
 	Proposer Proposer     // required
-	Spool    *spool.Store // required
-	Blobs    *blob.Store  // required
+	Spool    Spool        // required
+	Blobs    Blobs        // required
 	Keys     func() *Keys // required: those in use now; see KeysChanged
 
 	Standing func() Standing // required
@@ -73,6 +71,7 @@ const (
 	writeTime     = 10 * time.Second
 	byeTime       = 2 * time.Second // for what still waits to be written when a session ends
 	proposeTime   = 15 * time.Second
+	promptTime    = 2 * time.Second // for a prompt that is not on this node
 	maxSkew       = 5 * time.Minute // between the clocks before it is told
 	maxInterval   = 30 * time.Second
 	maxViews      = 512       // attempts that a heartbeat may list

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strconv"
@@ -136,7 +137,9 @@ func (s *Server) prompt(d fleet.Digest) string {
 	if d == "" {
 		return ""
 	}
-	r, size, err := s.cfg.Blobs.Open(d)
+	ctx, cancel := context.WithTimeout(context.Background(), promptTime)
+	defer cancel()
+	r, size, err := s.cfg.Blobs.Open(ctx, d)
 	if err != nil {
 		return ""
 	}

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"tugline.dev/tugline/hub/blob"
+	"tugline.dev/tugline/hub/replica"
 	"tugline.dev/tugline/hub/spool"
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/shared/fleet"
@@ -65,6 +66,11 @@ func newHub(t testing.TB, adjust ...func(*Config)) *hub {
 	if h.blobs, err = blob.Open(blob.Config{Dir: t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
+	copies, err := replica.New(replica.Config{Self: "n-test", Dir: t.TempDir(), Spool: h.spool, Blobs: h.blobs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { copies.Close() })
 	pub, priv, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +80,7 @@ func newHub(t testing.TB, adjust ...func(*Config)) *hub {
 		Signing: priv, SigningID: "k1", Chain: []wire.SigningKey{{ID: "k1", Key: pub}},
 	})
 	c := Config{
-		Proposer: h, Spool: h.spool, Blobs: h.blobs,
+		Proposer: h, Spool: copies, Blobs: copies.Blobs(),
 		Keys: h.keys.Load,
 		Standing: func() Standing {
 			m := h.View().Meta()

@@ -297,7 +297,7 @@ func (x *session) sealStreams(ctx context.Context, it *wire.ReportItem) error {
 func (x *session) sealStream(ctx context.Context, it *wire.ReportItem, name wire.Stream, length int64) (err error) {
 	key := streamKey(it.Job, it.Fence, name)
 	if length == 0 {
-		err = x.srv.cfg.Spool.SealEmpty(key)
+		err = x.srv.cfg.Spool.SealEmpty(ctx, key)
 	} else {
 		err = x.srv.cfg.Spool.Seal(ctx, key, length, "")
 	}

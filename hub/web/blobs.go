@@ -42,12 +42,12 @@ func (s *Server) blobRoutes() {
 		Size   int64  `query:"size" minimum:"0" doc:"of the whole blob; without it only a whole one is found"`
 	}) (*uploadOut, error) {
 		d := fleet.Digest(in.Digest)
-		if info, err := s.cfg.Blobs.Renew(d); err == nil {
+		if info, err := s.cfg.Blobs.Renew(ctx, d); err == nil {
 			return &uploadOut{Offset: info.Size, Status: http.StatusOK}, nil
 		} else if in.Size == 0 || !errors.Is(err, fleet.BlobMissing) {
 			return nil, err
 		}
-		_, off, err := s.cfg.Blobs.Upload(ctx, d, in.Size)
+		off, err := s.cfg.Blobs.Offset(ctx, d, in.Size)
 		if err != nil {
 			return nil, err
 		}
@@ -55,10 +55,10 @@ func (s *Server) blobRoutes() {
 	}))
 	head.Responses["200"].Description = "The blob is whole"
 	head.Responses["202"] = &huma.Response{Description: "The blob is on its way", Headers: head.Responses["200"].Headers}
-	huma.Register(s.api, op(http.MethodGet, "/v1/blobs/{sha256}", "get-blob", "A stored blob", fleet.RoleOperator), wrap(s, func(_ context.Context, in *struct {
+	huma.Register(s.api, op(http.MethodGet, "/v1/blobs/{sha256}", "get-blob", "A stored blob", fleet.RoleOperator), wrap(s, func(ctx context.Context, in *struct {
 		Digest string `path:"sha256"`
 	}) (*huma.StreamResponse, error) {
-		return s.blob(fleet.Digest(in.Digest), "")
+		return s.blob(ctx, fleet.Digest(in.Digest), "")
 	}))
 }
 
@@ -66,14 +66,7 @@ func (s *Server) upload(ctx context.Context, d fleet.Digest, size, offset int64,
 	if !d.Valid() {
 		return nil, wrong(fleet.BadRequest, "%q is not a SHA-256 in lower-case hex", d)
 	}
-	if info, err := s.cfg.Blobs.Renew(d); err == nil {
-		return &uploadOut{Offset: info.Size, Status: http.StatusCreated}, nil
-	}
-	up, _, err := s.cfg.Blobs.Upload(ctx, d, size)
-	if err != nil {
-		return nil, err
-	}
-	end, err := up.WriteAt(ctx, part, offset)
+	end, whole, err := s.cfg.Blobs.Add(ctx, d, size, part, offset)
 	var gap *blob.GapError
 	if errors.As(err, &gap) {
 		return nil, wrong(fleet.SpoolGap, "the part begins at %d and the hub wants byte %d next; ask with HEAD and ?size=%d, and go on there", offset, gap.Want, size)
@@ -81,11 +74,8 @@ func (s *Server) upload(ctx context.Context, d fleet.Digest, size, offset int64,
 	if err != nil {
 		return nil, err
 	}
-	if end < size {
+	if !whole {
 		return &uploadOut{Offset: end, Status: http.StatusAccepted}, nil
-	}
-	if err := up.Commit(ctx); err != nil {
-		return nil, err
 	}
 	return &uploadOut{Offset: end, Status: http.StatusCreated}, nil
 }

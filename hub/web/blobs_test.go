@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"tugline.dev/tugline/hub/blob"
+	"tugline.dev/tugline/hub/replica"
+	"tugline.dev/tugline/hub/spool"
 	"tugline.dev/tugline/shared/api"
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -90,14 +92,25 @@ func TestUploadRefusals(t *testing.T) {
 // nobody names, from the moment the submit looked.
 func TestSubmitRenewsItsInputs(t *testing.T) {
 	var dir string
+	var blobs *blob.Store
 	w := newWorld(t, func(c *Config) {
 		dir = t.TempDir()
 		var err error
-		if c.Blobs, err = blob.Open(blob.Config{Dir: dir}); err != nil {
+		if blobs, err = blob.Open(blob.Config{Dir: dir}); err != nil {
 			t.Fatal(err)
 		}
+		spooled, err := spool.Open(spool.Config{Dir: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		copies, err := replica.New(replica.Config{Self: "n-test", Dir: t.TempDir(), Spool: spooled, Blobs: blobs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { copies.Close(); spooled.Close() })
+		c.Blobs = copies.Blobs()
 	})
-	w.blobs = w.srv.cfg.Blobs
+	w.blobs = blobs
 	bundle, prompt := []byte("bundle"), "the same prompt as long ago"
 	w.put(digestOf(bundle), int64(len(bundle)), 0, bundle)
 	submit := request{method: "POST", path: "/v1/jobs", role: fleet.RoleOperator, body: api.Submit{Kind: fleet.KindAgent, Harness: "codex", Prompt: prompt,

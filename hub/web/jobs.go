@@ -210,7 +210,7 @@ func (s *Server) submit(ctx context.Context, key string, in api.Submit) (*jobOut
 		cmd.Spec.Argv = nil
 	}
 	if spec.Repo != nil && spec.Repo.Bundle != "" {
-		if _, err := s.cfg.Blobs.Renew(spec.Repo.Bundle); err != nil {
+		if _, err := s.cfg.Blobs.Renew(ctx, spec.Repo.Bundle); err != nil {
 			return nil, wrong(fleet.BlobMissing, "the bundle %s has not been uploaded; put it to /v1/blobs first", spec.Repo.Bundle)
 		}
 	}

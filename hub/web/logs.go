@@ -19,14 +19,14 @@ import (
 
 func (s *Server) logRoutes() {
 	huma.Register(s.api, op(http.MethodGet, "/v1/jobs/{id}/log", "get-log", "Recorded output of an attempt", fleet.RoleViewer), wrap(s, s.log_))
-	huma.Register(s.api, op(http.MethodGet, "/v1/jobs/{id}/artifacts", "list-artifacts", "Files of a job", fleet.RoleViewer), wrap(s, func(_ context.Context, in *struct {
+	huma.Register(s.api, op(http.MethodGet, "/v1/jobs/{id}/artifacts", "list-artifacts", "Files of a job", fleet.RoleViewer), wrap(s, func(ctx context.Context, in *struct {
 		ID string `path:"id"`
 	}) (*struct{ Body api.Artifacts }, error) {
 		j, err := find(s.cfg.Log.View(), in.ID)
 		if err != nil {
 			return nil, err
 		}
-		return &struct{ Body api.Artifacts }{api.Artifacts{Artifacts: s.artifacts(j)}}, nil
+		return &struct{ Body api.Artifacts }{api.Artifacts{Artifacts: s.artifacts(ctx, j)}}, nil
 	}))
 	huma.Register(s.api, op(http.MethodGet, "/v1/jobs/{id}/artifacts/{name}", "get-artifact", "One file of a job", fleet.RoleViewer), wrap(s, s.artifact))
 }
@@ -42,7 +42,7 @@ type logIn struct {
 }
 
 // log_ streams an attempt's recorded bytes. The name leaves log to the logger.
-func (s *Server) log_(_ context.Context, in *logIn) (*huma.StreamResponse, error) {
+func (s *Server) log_(ctx context.Context, in *logIn) (*huma.StreamResponse, error) {
 	j, err := find(s.cfg.Log.View(), in.ID)
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func (s *Server) log_(_ context.Context, in *logIn) (*huma.StreamResponse, error
 	if s.lacks(spool.Key{Job: j.ID, Fence: a.Fence, Name: spool.Name(in.Stream)}, a) {
 		return s.leaders(), nil
 	}
-	if s.expired(j, a, spool.Name(in.Stream)) {
+	if s.expired(ctx, j, a, spool.Name(in.Stream)) {
 		return nil, wrong(fleet.NotFound, "the %s of attempt %d of job %s was deleted: its keep time has passed", in.Stream, a.N, j.ID)
 	}
 	text := in.Format == "text" && in.Stream == "output"
@@ -98,13 +98,12 @@ func (s *Server) log_(_ context.Context, in *logIn) (*huma.StreamResponse, error
 }
 
 // expired says whether a stream was recorded whole and is no longer there.
-func (s *Server) expired(j *fleet.Job, a *fleet.Attempt, n spool.Name) bool {
+func (s *Server) expired(ctx context.Context, j *fleet.Job, a *fleet.Attempt, n spool.Name) bool {
 	had := a.Log.Durable
 	if n == spool.Events {
 		had = a.Log.Events
 	}
-	size, _ := s.cfg.Spool.Size(spool.Key{Job: j.ID, Fence: a.Fence, Name: n})
-	return a.Log.Sealed && had > 0 && size == 0
+	return a.Log.Sealed && had > 0 && s.cfg.Spool.Longest(ctx, spool.Key{Job: j.ID, Fence: a.Fence, Name: n}) == 0
 }
 
 // pick finds the attempt that a request means.
@@ -205,7 +204,7 @@ func (s *Server) streamFail(ctx huma.Context, err error) {
 }
 
 // artifacts lists the files of a job's attempts, the newest turn's last.
-func (s *Server) artifacts(j *fleet.Job) []api.Artifact {
+func (s *Server) artifacts(ctx context.Context, j *fleet.Job) []api.Artifact {
 	out := []api.Artifact{}
 	for _, tu := range j.Turns {
 		for _, a := range tu.Attempts {
@@ -216,7 +215,7 @@ func (s *Server) artifacts(j *fleet.Job) []api.Artifact {
 				if d == "" {
 					return
 				}
-				_, err := s.cfg.Blobs.Stat(d)
+				_, err := s.cfg.Blobs.Stat(ctx, d)
 				out = append(out, api.Artifact{Name: name, SHA256: d, Size: size, Type: typ, Turn: tu.N, Attempt: a.N, Stored: err == nil})
 			}
 			e := a.Evidence
@@ -233,7 +232,7 @@ func (s *Server) artifacts(j *fleet.Job) []api.Artifact {
 	return out
 }
 
-func (s *Server) artifact(_ context.Context, in *struct {
+func (s *Server) artifact(ctx context.Context, in *struct {
 	ID      string `path:"id"`
 	Name    string `path:"name"`
 	Turn    int    `query:"turn" doc:"default: the newest that has it"`
@@ -244,7 +243,7 @@ func (s *Server) artifact(_ context.Context, in *struct {
 		return nil, err
 	}
 	var found *api.Artifact
-	for _, a := range s.artifacts(j) {
+	for _, a := range s.artifacts(ctx, j) {
 		if a.Name == in.Name && (in.Turn == 0 || a.Turn == in.Turn) && (in.Attempt == 0 || a.Attempt == in.Attempt) {
 			found = &a
 		}
@@ -257,12 +256,12 @@ func (s *Server) artifact(_ context.Context, in *struct {
 	case !found.Stored:
 		return nil, wrong(fleet.BlobMissing, "the artifact %q of job %s is not on the hub: it was not uploaded yet, or its keep time has passed", in.Name, j.ID)
 	}
-	return s.blob(found.SHA256, found.Type)
+	return s.blob(ctx, found.SHA256, found.Type)
 }
 
 // blob streams a stored blob.
-func (s *Server) blob(d fleet.Digest, typ string) (*huma.StreamResponse, error) {
-	r, size, err := s.cfg.Blobs.Open(d)
+func (s *Server) blob(ctx context.Context, d fleet.Digest, typ string) (*huma.StreamResponse, error) {
+	r, size, err := s.cfg.Blobs.Open(ctx, d)
 	if errors.Is(err, fleet.BlobMissing) && s.follower() {
 		return s.leaders(), nil
 	}

@@ -19,7 +19,7 @@ const maxLine = 1 << 20 // bytes of one agent event; a longer one is passed over
 
 // reading is the attempt whose two streams are being read.
 type reading struct {
-	store   *spool.Store
+	store   Spool
 	job     fleet.JobID
 	turn    int
 	attempt *fleet.Attempt
@@ -41,7 +41,7 @@ type item struct {
 }
 
 // read begins to read both streams of an attempt from the given offsets on.
-func read(ctx context.Context, store *spool.Store, job fleet.JobID, turn int, a *fleet.Attempt, output, events int64) *reading {
+func read(ctx context.Context, store Spool, job fleet.JobID, turn int, a *fleet.Attempt, output, events int64) *reading {
 	r := &reading{store: store, job: job, turn: turn, attempt: a, items: make(chan item, 16), left: 2}
 	ctx, r.end = context.WithCancel(ctx)
 	growing, last := context.WithCancel(ctx)

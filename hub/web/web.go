@@ -25,7 +25,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"tugline.dev/tugline/hub/blob"
 	"tugline.dev/tugline/hub/spool"
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/shared/api"
@@ -57,8 +56,8 @@ type Subscription interface {
 type Config struct {
 	Log      Log
 	Feed     Feed
-	Spool    *spool.Store
-	Blobs    *blob.Store
+	Spool    Spool
+	Blobs    Blobs
 	Presence func() []fleet.Presence
 	Status   func() api.Status // what the node knows beyond the state
 	Ready    func() error      // nil when the node can serve writes

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"tugline.dev/tugline/hub/blob"
+	"tugline.dev/tugline/hub/replica"
 	"tugline.dev/tugline/hub/spool"
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/shared/api"
@@ -66,8 +67,13 @@ func newWorld(t testing.TB, adjust ...func(*Config)) *world {
 	if w.blobs, err = blob.Open(blob.Config{Dir: t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
+	copies, err := replica.New(replica.Config{Self: "n-test", Dir: t.TempDir(), Spool: w.spool, Blobs: w.blobs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { copies.Close() })
 	c := Config{
-		Log: w, Feed: w, Spool: w.spool, Blobs: w.blobs, Version: "test",
+		Log: w, Feed: w, Spool: copies, Blobs: copies.Blobs(), Version: "test",
 		Presence: func() []fleet.Presence { return nil },
 		Status:   func() api.Status { return api.Status{Node: "n-test", Leader: "n-test"} },
 		Ready:    func() error { return nil },

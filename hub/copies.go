@@ -1,0 +1,119 @@
+package hub
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+
+	"tugline.dev/tugline/hub/replica"
+	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// openCopies puts the stores of output and files behind what keeps them on all nodes.
+func (h *Hub) openCopies() (err error) {
+	c := replica.Config{
+		Self: h.id.Node, Dir: filepath.Join(h.cfg.Dir, "replica"), Spool: h.spool, Blobs: h.blobs,
+		Wanted: h.wanted, Room: h.disk.room, Logger: h.log,
+	}
+	if h.network != nil {
+		c.Dial = func(ctx context.Context, id string) (net.Conn, error) { return h.network.Dial(ctx, id, portCopies) }
+		c.Members = h.copyMembers
+	}
+	h.copies, err = replica.New(c)
+	return err
+}
+
+// copyMembers are the nodes as the log's group has them.
+func (h *Hub) copyMembers() []replica.Member {
+	members, err := h.node.Members()
+	if err != nil {
+		return []replica.Member{{ID: h.id.Node, Voter: true}}
+	}
+	out := make([]replica.Member, 0, len(members))
+	for _, m := range members {
+		out = append(out, replica.Member{ID: m.ID, Voter: m.Voter})
+	}
+	return out
+}
+
+// wanted says what of the output and the files this node is to have: what a record
+// still names.
+func (h *Hub) wanted() replica.Wanted {
+	v := h.entries.View()
+	named := map[fleet.Digest]bool{}
+	jobs := map[fleet.JobID]bool{}
+	v.JobsOldest(func(j *fleet.Job) bool {
+		jobs[j.ID] = true
+		for _, b := range append(append(inputs(j), outputs(j)...), precious(j)...) {
+			named[b] = true
+		}
+		return true
+	})
+	orphaned(v, jobs, named)
+	return replica.Wanted{
+		Job:  func(id fleet.JobID) bool { return jobs[id] },
+		Blob: func(d fleet.Digest) bool { return named[d] },
+	}
+}
+
+// orphaned adds what orphans that wait for a person have.
+func orphaned(v state.View, jobs map[fleet.JobID]bool, named map[fleet.Digest]bool) {
+	for _, o := range v.Orphans() {
+		if o.Settled == fleet.OrphanDiscarded {
+			continue
+		}
+		jobs[o.Job] = true
+		if e := o.Evidence; e != nil {
+			named[e.Patch], named[e.Bundle] = true, true
+			for _, f := range e.Artifacts {
+				named[f.Digest] = true
+			}
+		}
+	}
+	delete(named, "")
+}
+
+// serveCopies copies to and from the other nodes until ctx ends.
+func (h *Hub) serveCopies(ctx context.Context) error {
+	if h.network == nil {
+		return nil
+	}
+	l, err := h.network.Listen(portCopies)
+	if err != nil {
+		return fmt.Errorf("listen for copies: %w", err)
+	}
+	defer l.Close()
+	return h.copies.Serve(ctx, l)
+}
+
+// leadCopies has this node find out what was acknowledged by those who led before,
+// before anything is acknowledged in this term.
+func (h *Hub) leadCopies(ctx context.Context) error {
+	m := h.entries.View().Meta()
+	in := replica.Term{Epoch: max(m.Epoch, 1), Term: h.node.Status().Term, Since: m.Index}
+	err := h.copies.Lead(ctx, in)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	h.log.Error("this node leads the log and may not lead the copies of output", "err", err)
+	if to, ok := h.heir(); ok {
+		if err := h.node.Transfer(ctx, to); err != nil {
+			h.log.Warn("leadership was not taken over", "err", err)
+		}
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// debt is how many bytes of output and files this node lacks; at least one while it
+// does not know.
+func (h *Hub) debt() int64 { return owed(h.copies.Debt()[h.id.Node]) }
+
+func owed(d replica.Debt) int64 {
+	if d.Bytes == 0 && !d.Known {
+		return 1
+	}
+	return d.Bytes
+}
