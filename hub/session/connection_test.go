@@ -393,7 +393,7 @@ func TestByItself(t *testing.T) {
 		if typ, _ := k.next(); typ != wire.TypeNudge {
 			t.Errorf("frame %d came instead of a nudge", typ)
 		}
-		h.srv.Restarting(2*time.Second, 30*time.Second)
+		h.srv.Restarting(2*time.Second, 30*time.Second, nil)
 		var r wire.Restarting
 		typ, body := k.next()
 		if typ == wire.TypeHeartbeatReply { // a nudge over HTTP brings the desired set
