@@ -74,6 +74,7 @@ func Supervise(dir string) int {
 	// Caught and not ignored: an ignored signal would stay ignored in the job's processes. Only SIGTERM means
 	// something, a hang-up or an interrupt of the terminal that started the runner does not.
 	signal.Notify(s.signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2)
+	dropIgnored()
 	keep := -1
 	if os.Getenv(readyVariable) == strconv.Itoa(readyFD) {
 		keep = readyFD

@@ -327,9 +327,15 @@ func TestSweepCatchesAMovingTarget(t *testing.T) {
 		if got, err := Wait(t.Context(), dir); err != nil || got.State != Gone {
 			t.Fatalf("%s: wait: got %v %v, want gone", kind, got.State, err)
 		}
-		// How many of what moves a look meets is chance; that none is left is what counts.
-		if killed, err := Sweep(dir); err != nil || killed < 1 {
-			t.Errorf("%s: sweep: got %d %v, want at least 1", kind, killed, err)
+		// Each of the two lines ends with a process that has no successor because a signal of
+		// ours reached it first, and those are counted. With a cgroup it may be the kernel that
+		// ends a line which no look met, all at once and uncounted.
+		want := 2
+		if st.Started.Cgroup != "" {
+			want = 0
+		}
+		if killed, err := Sweep(dir); err != nil || killed < want {
+			t.Errorf("%s: sweep: got %d %v, want at least %d", kind, killed, err, want)
 		}
 		for range 20 {
 			if left := survivors(t, st.Started.Marker); len(left) > 0 {
