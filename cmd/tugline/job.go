@@ -23,6 +23,7 @@ func (a *app) jobCommand() *cobra.Command {
 		a.jobFollowUpCommand(), a.jobCancelCommand(), a.jobRetryCommand(),
 		a.jobSettleCommand("accept", "Settle a job that needs review as succeeded"),
 		a.jobSettleCommand("reject", "Settle a job that needs review as failed"),
+		a.jobOrphansCommand(),
 	)
 	c.Long = "Jobs: what became of them, and what to do with it. An ID may be any prefix of it that\nfits no other job, of at least four characters."
 	return c

@@ -80,6 +80,7 @@ func (s *Server) fleetRoutes() {
 	s.tokenRoutes()
 	s.nodeRoutes()
 	s.memberRoutes()
+	s.orphanRoutes()
 }
 
 // do commits a command that is no creation.
