@@ -88,7 +88,7 @@ func (k *timekeeper) check(stateTime time.Time) error {
 func (k *timekeeper) told() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.toldAt(k.now())
+	return k.kept.Said != nil && k.toldAt(k.now())
 }
 
 func (k *timekeeper) toldAt(now moment) bool {

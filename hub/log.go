@@ -110,7 +110,7 @@ func (l *log) ProposeAs(ctx context.Context, h state.Head, cmd state.Command) (s
 			return state.Result{}, err
 		}
 	}
-	if node, held := state.Held(cmd, l.state.View().Nodes()); held {
+	if node, held := state.Held(cmd, l.state.Nodes()); held {
 		return state.Result{}, fmt.Errorf("hub node %s runs a version that cannot read this yet; upgrade it: %w", node, fleet.Unavailable)
 	}
 	wall, at := l.clock.wall(), l.state.Time()

@@ -31,11 +31,14 @@ func judge(j *fleet.Job, _ *fleet.Turn, f *wire.Finished) *fleet.Verdict {
 // whose evidence is incomplete waits for it; fifteen minutes after the runner was
 // heard last a person is asked, and evidence that comes later still settles it.
 func (l *term) verify(ctx context.Context) {
-	v := l.hub.entries.View()
-	for _, o := range collect(v) {
-		if o.Job.State != fleet.Verifying || o.Job.Current() != o.Attempt {
-			continue
+	var due []state.Open
+	l.hub.entries.View().OpenAtRest(func(o state.Open) bool {
+		if o.Job.State == fleet.Verifying && o.Job.Current() == o.Attempt {
+			due = append(due, o)
 		}
+		return true
+	})
+	for _, o := range due {
 		l.decide(ctx, o.Job, o.Attempt)
 	}
 }

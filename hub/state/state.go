@@ -23,8 +23,9 @@ import (
 type Machine struct {
 	current atomic.Pointer[memdb.MemDB] // replaced whole by Restore, under the feet of readers
 	time    atomic.Pointer[time.Time]   // state time of current
-	batch   *txn                        // of the goroutine that applies
-	done    []step                      // room for the steps of a batch
+	nodes   atomic.Pointer[[]*fleet.HubNode]
+	batch   *txn   // of the goroutine that applies
+	done    []step // room for the steps of a batch
 }
 
 // New makes an empty machine.
@@ -54,7 +55,16 @@ func newDB() (*memdb.MemDB, error) {
 func (m *Machine) set(db *memdb.MemDB, at time.Time) {
 	m.current.Store(db)
 	m.time.Store(&at)
+	m.regroup()
 }
+
+func (m *Machine) regroup() {
+	n := m.View().Nodes()
+	m.nodes.Store(&n)
+}
+
+// Nodes gives the hub nodes that were not removed, as a view does and at less cost.
+func (m *Machine) Nodes() []*fleet.HubNode { return *m.nodes.Load() }
 
 // Time gives state time as of the last applied entry, as the Meta of a view does and
 // at less cost.
@@ -128,6 +138,9 @@ func (m *Machine) Begin() {
 func (m *Machine) Commit() {
 	m.batch.commit()
 	m.time.Store(&m.batch.meta.Time)
+	if m.batch.nodes {
+		m.regroup()
+	}
 	if cap(m.batch.done) <= maxSteps {
 		clear(m.batch.done)
 		m.done = m.batch.done[:0]

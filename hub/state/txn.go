@@ -23,6 +23,7 @@ type txn struct {
 	counts map[string]int             // as they are now, where they were looked at
 	slots  map[fleet.RunnerID]int     // held now more than before
 	writes int
+	nodes  bool // some were written
 	done   []step
 
 	// Of the present entry:
@@ -128,6 +129,8 @@ func (t *txn) insert(table string, row any) {
 		t.jobs[r.ID] = r
 	case *Idem:
 		t.idems[r.ID] = r
+	case *fleet.HubNode:
+		t.nodes = true
 	}
 	mustInsert(t.Txn, table, row)
 }

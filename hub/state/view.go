@@ -81,6 +81,12 @@ func (v View) Open(f func(Open) bool) {
 	each(v.tx, tableOpen, "id", func(o *opened) bool { return f(v.open(o)) })
 }
 
+// OpenAtRest walks the open attempts that occupy no slot until f says stop: those that
+// have finished, or are known to be gone.
+func (v View) OpenAtRest(f func(Open) bool) {
+	each(v.tx, tableOpen, "id", func(o *opened) bool { return o.Holds || f(v.open(o)) })
+}
+
 // OpenOf gives the open attempts of one runner.
 func (v View) OpenOf(r fleet.RunnerID) []Open {
 	var out []Open
