@@ -19,6 +19,9 @@ import (
 //     takes too much room; but a bundle as above as long as its record;
 //   - what a run was given (prompts, argv, input bundles), as long as its record.
 //
+// All that there is of a result whose record was lost is kept until a person decides
+// about it.
+//
 // Blobs are named by their content and may serve many jobs, so that a blob goes
 // only once no record that is left needs it.
 
@@ -33,6 +36,8 @@ type stock struct {
 	open map[fleet.JobID]bool
 	now  time.Time // state time
 
+	orphans []*fleet.Orphan // results without a record, which wait for a person
+
 	streams map[fleet.JobID]int64 // bytes of recorded output on this node, by job
 	blobs   []blob.Info           // on this node
 	wall    time.Time             // by the clock of the file system
@@ -42,6 +47,7 @@ func stockOf(v state.View) stock {
 	s := stock{now: v.Meta().Time, open: map[fleet.JobID]bool{}}
 	v.JobsOldest(func(j *fleet.Job) bool { s.jobs = append(s.jobs, j); return true })
 	v.Open(func(o state.Open) bool { s.open[o.Job.ID] = true; return true })
+	s.orphans = slices.DeleteFunc(v.Orphans(), func(o *fleet.Orphan) bool { return o.Settled != "" })
 	return s
 }
 
@@ -159,6 +165,10 @@ func dispose(s stock, keep Retention) disposal {
 		size[b.Digest] = b.Size
 		total += b.Size
 	}
+	waits := map[fleet.JobID]bool{}
+	for _, o := range s.orphans {
+		waits[o.Job] = true
+	}
 	known := make(map[fleet.JobID]bool, len(s.jobs))
 	var ended []*fleet.Job
 	for _, j := range s.jobs {
@@ -166,8 +176,15 @@ func dispose(s stock, keep Retention) disposal {
 		for _, b := range append(append(inputs(j), outputs(j)...), precious(j)...) {
 			need[b]++
 		}
-		if s.settled(j) {
+		if s.settled(j) && !waits[j.ID] {
 			ended = append(ended, j)
+		}
+	}
+	for _, o := range s.orphans { // as if each were a job that goes on
+		known[o.Job] = true
+		j := &fleet.Job{Spec: o.Spec, Turns: []*fleet.Turn{{Prompt: o.Prompt, Attempts: []*fleet.Attempt{{Evidence: o.Evidence}}}}}
+		for _, b := range append(inputs(j), outputs(j)...) {
+			need[b]++
 		}
 	}
 	for id, n := range s.streams {

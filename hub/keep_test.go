@@ -125,6 +125,7 @@ func TestDisposal(t *testing.T) {
 	output := map[fleet.JobID]int64{"a": mb(10), "b": mb(10), "c": mb(10)}
 	for name, c := range map[string]struct {
 		jobs    []*fleet.Job
+		orphans []*fleet.Orphan
 		open    []fleet.JobID
 		streams map[fleet.JobID]int64
 		blobs   []blob.Info
@@ -199,9 +200,15 @@ func TestDisposal(t *testing.T) {
 		"streams whose record is gone": {
 			streams: map[fleet.JobID]int64{"a": 1}, gone: []fleet.JobID{"a"},
 		},
+		"all there is of a result without a record": {
+			jobs:    []*fleet.Job{ago("b", 60*day)},
+			orphans: []*fleet.Orphan{{Job: "a", Prompt: dig("prompt a"), Spec: fleet.Spec{ArgvBlob: dig("argv")}, Evidence: &fleet.Evidence{Bundle: dig("b"), Patch: dig("p")}}, {Job: "b"}},
+			streams: map[fleet.JobID]int64{"a": mb(10), "b": 1, "c": 1}, bytes: 1, blobs: blobsOf(1, "b", "p", "argv", "prompt a", "none"),
+			gone: []fleet.JobID{"c"}, blobsGo: []string{"none"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := stock{jobs: c.jobs, now: keepNow, wall: keepNow, open: map[fleet.JobID]bool{}, streams: c.streams, blobs: c.blobs}
+			s := stock{jobs: c.jobs, now: keepNow, wall: keepNow, open: map[fleet.JobID]bool{}, orphans: c.orphans, streams: c.streams, blobs: c.blobs}
 			for _, id := range c.open {
 				s.open[id] = true
 			}

@@ -46,8 +46,8 @@ func (l *term) dispose(now time.Time) {
 	s.streams, s.blobs, s.wall = streams, blobs, now
 	d := dispose(s, h.cfg.Retention)
 	for _, id := range d.streams {
-		if j, ok := h.entries.View().Job(id); ok && !j.State.Ended() {
-			continue // it goes on
+		if j, ok := h.entries.View().Job(id); ok && !j.State.Ended() || h.sessions.Shows(id) {
+			continue // it goes on, if only on its runner
 		}
 		if err := h.spool.Delete(id); err != nil {
 			h.log.Warn("delete output failed", "job", id, "err", err)
