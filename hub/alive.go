@@ -117,7 +117,7 @@ func (k *timekeeper) say() {
 }
 
 // keep writes down, once a minute and at the end, when the hub was alive.
-func (k *timekeeper) keep(ctx context.Context) {
+func (k *timekeeper) keep(ctx context.Context, stateTime func() time.Time) {
 	tick := time.NewTicker(aliveEvery)
 	defer tick.Stop()
 	for {
@@ -125,6 +125,7 @@ func (k *timekeeper) keep(ctx context.Context) {
 		case <-tick.C:
 		case <-ctx.Done():
 		}
+		_ = k.check(stateTime()) // also where this node does not lead, and nobody else asks
 		if err := k.save(); err != nil {
 			k.log.Warn("when the hub was alive could not be kept", "err", err)
 		}

@@ -251,7 +251,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	wg.Go(func() { fail("watch", h.watch(serve)) })
 	wg.Go(func() { collectSeldom(serve) })
 	wg.Go(func() { h.tendKeys(serve) })
-	wg.Go(func() { h.entries.clock.keep(serve) })
+	wg.Go(func() { h.entries.clock.keep(serve, h.entries.state.Time) })
 	wg.Go(func() { fail("members", h.keepRoster(serve)) })
 	wg.Go(func() { fail("copies", h.copies.Run(serve)) })
 	if h.gossip != nil {

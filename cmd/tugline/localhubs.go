@@ -46,9 +46,14 @@ func (a *app) keepLocalHub(l localHub) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	for _, old := range a.localHubs() {
-		if _, err := os.Stat(old.Dir); errors.Is(err, fs.ErrNotExist) {
-			_ = os.Remove(filepath.Join(dir, localHubFile(old.Dir)))
+	alive := map[string]bool{}
+	for _, l := range a.localHubs() {
+		alive[localHubFile(l.Dir)] = true
+	}
+	old, _ := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	for _, file := range old {
+		if !alive[filepath.Base(file)] {
+			_ = os.Remove(file)
 		}
 	}
 	b, err := yaml.Marshal(l)
@@ -71,8 +76,8 @@ func (a *app) foundHere(url, dir, tokenFile, caFile, again string) bool {
 	return err == nil
 }
 
-// localHubs lists what was kept, the newest first. What can't be read, or others may
-// write, is passed over: it is a convenience and no configuration.
+// localHubs lists what was kept, the newest first. What can't be read, others may write,
+// or has lost its data directory is passed over: it is a convenience and no configuration.
 func (a *app) localHubs() (out []localHub) {
 	dir := a.localHubsDir()
 	files, err := os.ReadDir(dir)
@@ -86,6 +91,9 @@ func (a *app) localHubs() (out []localHub) {
 		}
 		var l localHub
 		if b, err := os.ReadFile(filepath.Join(dir, f.Name())); err != nil || yaml.Unmarshal(b, &l) != nil || l.Hub == "" || localHubFile(l.Dir) != f.Name() {
+			continue
+		}
+		if _, err := os.Stat(l.Dir); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		out = append(out, l)

@@ -127,6 +127,15 @@ func TestWhichHubHereIsMeant(t *testing.T) {
 	fails("a file that others may write", s, exitUsage, "no hub is known")
 
 	s = newShell(t, "")
+	gone := keep(s, dead, "tgl_gone", now.Add(time.Hour))
+	l := s.localHubs()
+	if err := os.RemoveAll(l[0].Dir); err != nil {
+		t.Fatal(err)
+	}
+	fails("one whose data are gone", s, exitUsage, "no hub is known")
 	keep(s, dead, "tgl_dead", now)
+	if _, err := os.Stat(gone); err == nil {
+		t.Error("the entry of data that are gone is still there after another hub started")
+	}
 	fails("a hub that does not answer", s, exitUsage, dead, "start it again with `tugline again`")
 }

@@ -79,7 +79,7 @@ func (a *Attempt) untilForgotten(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	a.scratchOwed()
+	a.freeScratch()
 	a.erase()
 	return a.drop(ctx)
 }

@@ -57,9 +57,9 @@ func (a *Attempt) emptyDir() (dir, note string, err error) {
 	return dir, note, nil
 }
 
-// scratchOwed notes that the hub has everything of the attempt: its result, its sealed
+// freeScratch notes that the hub has everything of the attempt: its result, its sealed
 // output and every file of its evidence. Only a directory with that note may go.
-func (a *Attempt) scratchOwed() {
+func (a *Attempt) freeScratch() {
 	if a.asg.Spec.Repo != nil || !a.delivered {
 		return
 	}
