@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,12 +24,21 @@ import (
 )
 
 // childEnv makes the test binary a hub on the directory it names, until it is killed.
-const childEnv = "TUGLINE_TEST_HUB_DIR"
+const (
+	childEnv = "TUGLINE_TEST_HUB_DIR"
+	diesEnv  = "TUGLINE_TEST_HUB_DIES_AT" // a point of a rotation at which it kills itself
+)
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childEnv); dir != "" {
 		h, err := New(Config{Dir: dir, Listen: "127.0.0.1:0", Bootstrap: true, Version: "test"})
 		if err == nil {
+			h.points = func(point string) {
+				if point == os.Getenv(diesEnv) {
+					syscall.Kill(os.Getpid(), syscall.SIGKILL)
+					select {}
+				}
+			}
 			go func() {
 				<-h.Ready()
 				fmt.Println(h.URL())
@@ -50,14 +60,14 @@ type child struct {
 	url string
 }
 
-func spawn(t *testing.T, dir string) *child {
+func spawn(t *testing.T, dir string, env ...string) *child {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &child{cmd: exec.Command(self)}
-	c.cmd.Env = append(os.Environ(), childEnv+"="+dir)
+	c.cmd.Env = append(append(os.Environ(), childEnv+"="+dir), env...)
 	var stderr bytes.Buffer
 	c.cmd.Stderr = &stderr
 	out, err := c.cmd.StdoutPipe()

@@ -249,6 +249,30 @@ func lacks(row *fleet.ClusterKey) error {
 		row.Generation, row.ID, row.Kind, row.At.UTC().Format(time.RFC3339))
 }
 
+// keysToLead sees that this node holds every key that is in use. One that does not, and
+// has peers, gives leadership to another and goes on asking.
+func (h *Hub) keysToLead(ctx context.Context) error {
+	told := ""
+	for {
+		err := h.followKeys(ctx)
+		if err == nil || h.keyPeers.fetch == nil || len(h.others()) < 2 {
+			return err
+		}
+		if told != err.Error() {
+			told = err.Error()
+			h.log.Error("this node cannot lead", "err", err)
+		}
+		if e := h.node.Transfer(ctx, ""); e != nil && ctx.Err() == nil {
+			h.log.Debug("leadership could not be given away", "err", e)
+		}
+		select {
+		case <-time.After(keysEvery):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
 func (h *Hub) fetchKey(ctx context.Context, row *fleet.ClusterKey) error {
 	if h.keyPeers.fetch == nil {
 		return lacks(row)

@@ -22,7 +22,7 @@ const (
 // lead is the leader's loop: look, decide, propose. It runs from the barrier of a
 // term until leadership is lost.
 func (h *Hub) lead(ctx context.Context) error {
-	if err := h.followKeys(ctx); err != nil { // nothing is signed by a key that was replaced
+	if err := h.keysToLead(ctx); err != nil { // nothing is signed by a key that was replaced
 		return err
 	}
 	h.hearClocks()

@@ -316,14 +316,18 @@ func signingID(pub []byte) string {
 	return "k-" + hex.EncodeToString(sum[:6])
 }
 
-// payloadOf gives one key that this node holds, for another node.
+// payloadOf gives what this node holds of a generation of a key, for another node.
 func (s *secrets) payloadOf(kind string, generation uint64) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	f := keyFile{Version: keyFileVersion}
 	for _, k := range s.keys {
 		if k.Kind == kind && k.Generation == generation {
-			return k.payload()
+			f.Keys = append(f.Keys, k)
 		}
 	}
-	return nil, fmt.Errorf("this node has no generation %d of the %s key: %w", generation, kind, fleet.NotFound)
+	if len(f.Keys) == 0 {
+		return nil, fmt.Errorf("this node has no generation %d of the %s key: %w", generation, kind, fleet.NotFound)
+	}
+	return json.Marshal(f)
 }
