@@ -16,6 +16,7 @@ import (
 
 	"tugline.dev/tugline/consensus"
 	"tugline.dev/tugline/hub/blob"
+	"tugline.dev/tugline/hub/replica"
 	"tugline.dev/tugline/hub/spool"
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/hub/web"
@@ -64,8 +65,14 @@ func newOffice(t testing.TB) *office {
 			t.Fatal(err)
 		}
 		cfg.Facts = func() Facts { return Facts{Term: n.term.Load(), Applied: d.View().Meta().Index} }
+		// Each keeps its own copies and asks none but the leader.
+		copies, err := replica.New(replica.Config{Self: n.id, Dir: t.TempDir(), Spool: d.spool, Blobs: blobs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { copies.Close() })
 		d.web = web.New(web.Config{
-			Log: d, Feed: d, Spool: d.spool, Blobs: blobs, Peers: n2p{n}, Version: "test",
+			Log: d, Feed: d, Spool: copies, Blobs: copies.Blobs(), Peers: n2p{n}, Version: "test",
 			Presence: func() []fleet.Presence { all, _, _ := n.Peers.Presence(); return all },
 			Seen:     func() (string, time.Duration) { _, from, age := n.Peers.Presence(); return from, age },
 			Status:   func() api.Status { return api.Status{Node: n.id, Leader: *n.leader.Load()} },
@@ -77,7 +84,6 @@ func newOffice(t testing.TB) *office {
 			},
 		})
 		t.Cleanup(func() { d.web.Close(); d.spool.Close(); d.feed.Close() })
-		cfg.Handler = d.web.Handler()
 		n.handle(d.web.Handler().ServeHTTP)
 	})
 	for _, d := range o.nodes {
@@ -293,7 +299,7 @@ func TestProblemsOfForwarding(t *testing.T) {
 			conn.Close()
 		}
 	})
-	o.nodes["n-a"].Peers.cfg.Handler = drop
+	o.nodes["n-a"].handle(drop)
 	if p := o.problem("n-b", "POST", "/v1/jobs", job, fleet.OutcomeUnknown, "Idempotency-Key", "key-7"); !strings.Contains(p.Detail, "key-7") {
 		t.Errorf("%q does not name the key", p.Detail)
 	}
@@ -301,7 +307,7 @@ func TestProblemsOfForwarding(t *testing.T) {
 		t.Errorf("%q does not say what is missing", p.Detail)
 	}
 	o.problem("n-b", "GET", "/v1/jobs?consistent", "", fleet.Unavailable)
-	o.nodes["n-a"].Peers.cfg.Handler = o.nodes["n-a"].web.Handler()
+	o.nodes["n-a"].handle(o.nodes["n-a"].web.Handler().ServeHTTP)
 	o.nodes["n-a"].leading.Store(false) // and the others don't know yet
 	if p := o.problem("n-b", "POST", "/v1/jobs", job, fleet.Unavailable); !strings.Contains(p.Detail, "nothing was done") {
 		t.Errorf("%q", p.Detail)
@@ -340,7 +346,7 @@ func TestPresenceIsShown(t *testing.T) {
 		t.Errorf("why a job waits is told without knowing: %s", b)
 	}
 	a.see(fleet.Presence{Runner: "r-1", Connected: true, LastBeat: time.Now(), Interval: 5 * time.Second, Slots: 2})
-	until(t, "the runner is online on a follower", func() bool { return show("n-b").State == "online" })
+	until(t, "the runner is online on the followers", func() bool { return show("n-b").State == "online" && show("n-c").State == "online" })
 	if r := show("n-b"); r.From != "n-a" || r.Age < 0 || r.Age > 10_000 || r.Slots != 2 {
 		t.Errorf("%+v; want the view of the leader", r)
 	}

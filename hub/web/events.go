@@ -61,7 +61,7 @@ func (s *Server) eventRoutes() {
 		if f.turn < 1 || f.turn > len(j.Turns)+len(j.FollowUps) {
 			return nil, wrong(fleet.NotFound, "job %s has %d turns, not %d", j.ID, len(j.Turns), f.turn)
 		}
-		if s.lacksEither(j.ID, f.attempt(j)) {
+		if s.lacksEither(ctx, j.ID, f.attempt(j)) {
 			return s.leaders(), nil
 		}
 		return s.streaming(f.run)

@@ -196,26 +196,24 @@ func (s *Server) leaders() *huma.StreamResponse {
 	}}
 }
 
-// lacks says that bytes of a stream that the leader may have are not on this node.
-func (s *Server) lacks(k spool.Key, a *fleet.Attempt) bool {
-	if !s.follower() {
+// lacks says that bytes of a stream are neither on this node nor on another one that
+// it can ask for them; the leader may still have them.
+func (s *Server) lacks(ctx context.Context, k spool.Key, a *fleet.Attempt) bool {
+	if !s.follower() || !a.Log.Sealed {
 		return false
-	}
-	if s.cfg.Lacks != nil && s.cfg.Lacks(k) {
-		return true
 	}
 	had := a.Log.Durable
 	if k.Name == spool.Events {
 		had = a.Log.Events
 	}
 	size, _ := s.cfg.Spool.Size(k)
-	return a.Log.Sealed && size < had
+	return size < had && s.cfg.Spool.Longest(ctx, k) < had
 }
 
 // lacksEither says the same of the two streams of an attempt.
-func (s *Server) lacksEither(j fleet.JobID, a *fleet.Attempt) bool {
-	return a != nil && (s.lacks(spool.Key{Job: j, Fence: a.Fence, Name: spool.Output}, a) ||
-		s.lacks(spool.Key{Job: j, Fence: a.Fence, Name: spool.Events}, a))
+func (s *Server) lacksEither(ctx context.Context, j fleet.JobID, a *fleet.Attempt) bool {
+	return a != nil && (s.lacks(ctx, spool.Key{Job: j, Fence: a.Fence, Name: spool.Output}, a) ||
+		s.lacks(ctx, spool.Key{Job: j, Fence: a.Fence, Name: spool.Events}, a))
 }
 
 // known says whether anybody knows the runners' connections.

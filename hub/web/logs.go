@@ -51,7 +51,7 @@ func (s *Server) log_(ctx context.Context, in *logIn) (*huma.StreamResponse, err
 	if err != nil {
 		return nil, err
 	}
-	if s.lacks(spool.Key{Job: j.ID, Fence: a.Fence, Name: spool.Name(in.Stream)}, a) {
+	if s.lacks(ctx, spool.Key{Job: j.ID, Fence: a.Fence, Name: spool.Name(in.Stream)}, a) {
 		return s.leaders(), nil
 	}
 	if s.expired(ctx, j, a, spool.Name(in.Stream)) {

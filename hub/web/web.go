@@ -25,7 +25,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"tugline.dev/tugline/hub/spool"
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/shared/api"
 	"tugline.dev/tugline/shared/fleet"
@@ -72,9 +71,6 @@ type Config struct {
 	// Seen says which node saw what Presence gives and how long ago that was told; no
 	// node where nobody did lately. nil: this one, just now.
 	Seen func() (node string, age time.Duration)
-	// Lacks says that this node is not given the bytes of a stream, or not all of
-	// them. nil: it is, but for what it can be seen to lack.
-	Lacks func(spool.Key) bool
 	// AcceptClock takes a person's word for the clock of the leader's machine.
 	AcceptClock func(ctx context.Context, actor string) (api.Clock, error)
 	// Ticket writes a join ticket around a secret; the command is what to paste.
