@@ -95,21 +95,27 @@ type pending struct {
 // await waits for f as long as ctx allows; an error says that f is still open.
 // What raft holds can't be called back.
 func (n *Node) await(ctx context.Context, f raft.Future) error {
-	p := pending{f, make(chan struct{})}
-	n.pending <- p // there is room for as many as there are slots
+	done := n.hand(f)
 	select {
-	case <-p.done:
+	case <-done:
 		return nil
 	case <-ctx.Done():
 		return unknown(context.Cause(ctx))
 	case <-n.stopped:
 	}
 	select {
-	case <-p.done:
+	case <-done:
 		return nil
 	default:
 		return unknown(n.refused())
 	}
+}
+
+// hand gives f to collect, which closes what is returned once f has its answer.
+func (n *Node) hand(f raft.Future) <-chan struct{} {
+	p := pending{f, make(chan struct{})}
+	n.pending <- p // there is room for as many as there are slots
+	return p.done
 }
 
 // collect waits for futures in place of those who proposed, because a future

@@ -30,7 +30,10 @@ func (p *pace) begin(now time.Time) {
 	p.started = now
 	if p.asleep {
 		p.asleep = false
-		p.wake <- struct{}{}
+		select {
+		case p.wake <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -101,7 +104,9 @@ func (n *Node) watchDisk() {
 		switch {
 		case !stalled:
 			n.leadership.hold(false)
-		case n.raft.State() == raft.Leader && time.Since(tried) > n.cfg.Stall.For:
+		case n.raft.State() != raft.Leader:
+			n.leadership.hold(true)
+		case time.Since(tried) > n.cfg.Stall.For:
 			tried = time.Now()
 			n.shed()
 		}
@@ -117,18 +122,21 @@ func (n *Node) watchDisk() {
 	}
 }
 
-// shed gives leadership to another voter, if there is one that answers. raft's own way
-// needs a loop that may hang in the disk just now; then a voter is told directly, and
-// this node acts as leader no more, although its raft does not know better.
+// shed gives leadership to another voter, if there is one that answers, and has this
+// node act as leader no more: raft's loop may hang in the disk and hear of nothing.
+// raft's own way needs that loop; without it a voter is told directly.
 func (n *Node) shed() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*n.cfg.Heartbeat)
 	defer cancel()
 	ids, err := n.successors("")
 	if err == nil {
-		if err = n.Transfer(ctx, ""); err != nil && n.handOver(ids) {
-			n.leadership.hold(true)
+		err = n.Transfer(ctx, "")
+		if err != nil && (n.raft.State() != raft.Leader || n.handOver(ids)) {
 			err = nil
 		}
 	}
-	n.log.Warn("gave leadership away because of a slow disk", "to", ids, "err", err)
+	if err == nil {
+		n.leadership.hold(true)
+	}
+	n.log.Warn("leadership is to go elsewhere because of a slow disk", "to", ids, "err", err)
 }

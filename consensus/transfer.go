@@ -79,30 +79,28 @@ func (n *Node) successors(to string) (ids []string, err error) {
 	return ids, nil
 }
 
-// transfer has raft hand leadership to one node and waits until it leads.
+// transfer has raft hand leadership to one node and waits until another leads. That
+// can be known before raft answers, whose loop may hang.
 func (n *Node) transfer(ctx context.Context, id string) error {
 	if err := n.enter(ctx); err != nil {
 		return err
 	}
 	f := n.raft.LeadershipTransferToServer(raft.ServerID(id), raft.ServerAddress(id))
-	if err := n.await(ctx, f); err != nil {
-		return err
-	}
-	switch err := f.Error(); {
-	case errors.Is(err, raft.ErrNotLeader):
-		return ErrNotLeader
-	case err != nil:
-		return err
-	}
-	return n.waitLeader(ctx, func(leader string) bool { return leader != "" && leader != n.cfg.NodeID })
-}
-
-// waitLeader waits until the known leader is right.
-func (n *Node) waitLeader(ctx context.Context, right func(string) bool) error {
+	answered := n.hand(f)
 	tick := time.NewTicker(leaderLook)
 	defer tick.Stop()
-	for !right(n.Leader()) {
+	for {
+		if leader := n.Leader(); leader != "" && leader != n.cfg.NodeID {
+			return nil
+		}
 		select {
+		case <-answered:
+			answered = nil
+			if err := f.Error(); errors.Is(err, raft.ErrNotLeader) {
+				return ErrNotLeader
+			} else if err != nil {
+				return err
+			}
 		case <-tick.C:
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -110,7 +108,6 @@ func (n *Node) waitLeader(ctx context.Context, right func(string) bool) error {
 			return n.refused()
 		}
 	}
-	return nil
 }
 
 // handOver tells the voters ids, one after the other, to stand for election at once,
