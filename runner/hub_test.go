@@ -23,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 
 	"tugline.dev/tugline/hub/blob"
+	"tugline.dev/tugline/hub/replica"
 	hubsession "tugline.dev/tugline/hub/session"
 	"tugline.dev/tugline/hub/spool"
 	"tugline.dev/tugline/hub/state"
@@ -79,6 +80,10 @@ func newHub(t *testing.T, adjust ...func(*hubsession.Config)) *testHub {
 	if h.blobs, err = blob.Open(blob.Config{Dir: t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
+	copies, err := replica.New(replica.Config{Self: "n-test", Dir: t.TempDir(), Spool: h.spool, Blobs: h.blobs})
+	if err != nil {
+		t.Fatal(err)
+	}
 	pub, priv, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +95,7 @@ func newHub(t *testing.T, adjust ...func(*hubsession.Config)) *testHub {
 	h.keys.Store(&hubsession.Keys{Cluster: testCluster, Masters: map[uint64][]byte{1: master}, Signing: priv, SigningID: "k1",
 		Chain: []wire.SigningKey{{ID: "k1", Key: pub}}})
 	c := hubsession.Config{
-		Proposer: h, Spool: h.spool, Blobs: h.blobs,
+		Proposer: h, Spool: copies, Blobs: copies.Blobs(),
 		Keys: h.keys.Load,
 		Standing: func() hubsession.Standing {
 			m := h.View().Meta()
