@@ -195,6 +195,9 @@ func (o *offline) replay(fsm FSM) (c Contents, err error) {
 	if err == nil && c.Last == 0 {
 		err = ErrEmpty
 	}
+	if len(c.Members) == 1 && (c.NodeID == "" || c.Members[0].ID == c.NodeID) {
+		c.Committed = c.Last // nobody else has a say
+	}
 	return c, err
 }
 

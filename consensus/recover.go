@@ -16,24 +16,25 @@ type Recovery struct {
 	// KeptFrom and KeptTo are the entries that were not known to be committed. They
 	// are committed now, whether they were acknowledged or not; 0 if there are none.
 	KeptFrom, KeptTo uint64
-	// DroppedFrom and DroppedTo are the same for entries that were taken off the log,
-	// because the state machine refuses the first of them.
+	// DroppedFrom and DroppedTo are those among them that were taken off the log,
+	// because the state machine refuses the first.
 	DroppedFrom, DroppedTo uint64
 }
 
 // Recover makes the node that lives in dir the only voter of its group, for when most
 // of the others are gone for good. The log is kept; the node takes all that is in it
 // for committed when it is opened next. fsm is a new state machine, which Recover uses
-// to see whether that will succeed and which is of no use afterwards. ErrLocked says
-// that the node runs.
+// to see whether that will succeed and which is of no use afterwards. An entry that it
+// refuses is an error, unless drop is set and the entry is not known to be committed:
+// then the log ends before it. ErrLocked says that the node runs.
 //
 // The other nodes must not come back: with their own majority they would be a second
 // group of the same name.
-func Recover(dir, nodeID string, fsm FSM) (Recovery, error) {
+func Recover(dir, nodeID string, fsm FSM, drop bool) (Recovery, error) {
 	var r Recovery
 	o, err := openOffline(dir, false)
 	if err == nil {
-		r, err = o.recover(nodeID, fsm)
+		r, err = o.recover(nodeID, fsm, drop)
 		err = errors.Join(err, o.Close())
 	}
 	if err != nil {
@@ -42,7 +43,7 @@ func Recover(dir, nodeID string, fsm FSM) (Recovery, error) {
 	return r, nil
 }
 
-func (o *offline) recover(nodeID string, fsm FSM) (r Recovery, err error) {
+func (o *offline) recover(nodeID string, fsm FSM, drop bool) (r Recovery, err error) {
 	c, err := o.replay(fsm)
 	if err != nil {
 		return r, err
@@ -62,6 +63,9 @@ func (o *offline) recover(nodeID string, fsm FSM) (r Recovery, err error) {
 		errors.As(c.Refused, &fatal)
 		if fatal.Index <= c.Committed {
 			return r, fmt.Errorf("a committed entry is not understood, a newer version may do so: %w", fatal)
+		}
+		if !drop {
+			return r, fmt.Errorf("an entry is not understood, a newer version may do so, or it is to be dropped: %w", fatal)
 		}
 		r.DroppedFrom, r.DroppedTo = fatal.Index, c.Last
 		last = fatal.Index - 1
