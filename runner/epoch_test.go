@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/runner/attempt"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -134,6 +135,7 @@ func TestRenewalOutlivesTheRunner(t *testing.T) {
 	h.must(&state.RaiseEpoch{To: 5, Cause: "recover"})
 	h.srv.EndAll(fleet.Restarting, "recovered")
 	eventually(t, "the attempt to be renewed", func() bool { return h.attempt(j, f).Epoch == 5 })
+	eventually(t, "the runner to hear that it is", func() bool { return !r.journal.PendingOf(f, attempt.KindRenewed) })
 	if err := r.end(); err != nil {
 		t.Fatal(err)
 	}
