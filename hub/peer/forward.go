@@ -117,7 +117,9 @@ func (p *Peers) carry(ctx context.Context, w http.ResponseWriter, r *http.Reques
 			failed = outcome(r.Method, to, sent.Load(), err)
 		},
 	}
-	proxy.ServeHTTP(patient{w, http.NewResponseController(w)}, r)
+	rc := http.NewResponseController(w)
+	proxy.ServeHTTP(patient{w, rc}, r)
+	_ = rc.SetWriteDeadline(time.Time{}) // the connection may serve others
 	return failed
 }
 

@@ -20,6 +20,7 @@ const (
 
 	quietTime = 3 * tellEvery // a stream that says nothing for so long is given up
 	retryTime = 500 * time.Millisecond
+	maxParts  = 1024 // lines of one message
 )
 
 // heard is the follower's side of the stream: what the leader said last.
@@ -28,28 +29,39 @@ type heard struct {
 	stamp line
 	at    time.Time // of this node's monotonic clock, when the newest whole message came
 	all   map[fleet.RunnerID]sighting
+	parts []line // of a message that is not whole yet
 }
 
-// take takes a line in. False means that it is older than what is known.
+// take takes a line in; what it says counts once its message is whole. False means
+// that it is older than what is known, or that its message has no end.
 func (h *heard) take(l line, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if l.Term < h.stamp.Term {
+	if l.Term < h.stamp.Term || len(h.parts) >= maxParts {
+		h.parts = nil
 		return false
 	}
-	if l.Whole || h.all == nil {
-		h.all = map[fleet.RunnerID]sighting{}
+	if l.Whole {
+		h.parts = nil // the rest of what came before was cut off
 	}
-	for _, s := range l.Set {
-		h.all[s.Runner] = s
+	h.parts = append(h.parts, l)
+	if l.More {
+		return true
 	}
-	for _, id := range l.Gone {
-		delete(h.all, id)
+	for _, part := range h.parts {
+		if part.Whole || h.all == nil {
+			h.all = map[fleet.RunnerID]sighting{}
+		}
+		for _, s := range part.Set {
+			h.all[s.Runner] = s
+		}
+		for _, id := range part.Gone {
+			delete(h.all, id)
+		}
 	}
+	h.parts = nil
 	h.stamp = line{From: l.From, Term: l.Term, Index: l.Index, Wall: l.Wall, Clock: l.Clock}
-	if !l.More {
-		h.at = now
-	}
+	h.at = now
 	return true
 }
 

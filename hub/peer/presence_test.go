@@ -109,6 +109,21 @@ func TestPresenceGrowsOld(t *testing.T) {
 	if from != "n-a" || age != 4*time.Second || len(all) != 1 || !all[0].LastBeat.Equal(at.Add(-10*time.Second)) {
 		t.Errorf("%v from %q %s ago; want one that beat 10 s before it was heard of", all, from, age)
 	}
+	// A message counts as a whole, and one that was cut off not at all.
+	h.take(line{From: "n-a", Term: 1, Whole: true, More: true, Set: []sighting{{Presence: fleet.Presence{Runner: "r-2"}}}}, at)
+	if all, _, _ := h.presence(at); len(all) != 1 || all[0].Runner != "r-1" {
+		t.Errorf("in the middle of a message %v", all)
+	}
+	h.take(line{From: "n-a", Term: 1, Clock: time.Minute, Whole: true, Set: []sighting{{Presence: fleet.Presence{Runner: "r-3"}}}}, at)
+	if all, _, _ := h.presence(at); len(all) != 1 || all[0].Runner != "r-3" {
+		t.Errorf("after a message that was cut off, and another one: %v", all)
+	}
+	for range maxParts {
+		h.take(line{From: "n-a", Term: 1, More: true}, at)
+	}
+	if h.take(line{From: "n-a", Term: 1, More: true}, at) {
+		t.Error("a message without an end is taken")
+	}
 	if all, from, _ = h.presence(at.Add(Unknown + 1)); from != "" || len(all) != 0 {
 		t.Errorf("after %s: %v from %q; want unknown", Unknown, all, from)
 	}

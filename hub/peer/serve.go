@@ -40,6 +40,8 @@ func (p *Peers) server() *http.Server {
 				return
 			}
 			defer p.wg.Done()
+			// A stream before it may have left a deadline on the connection.
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 			switch from, _ := r.Context().Value(fromKey{}).(string); {
 			case from == "":
 				refuse(w, fleet.Forbidden, "only the nodes of the cluster talk here")

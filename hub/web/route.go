@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -43,6 +44,8 @@ func (s *Server) nothing(w http.ResponseWriter, r *http.Request) {
 // sets what every answer carries.
 func (s *Server) protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// An answer before it may have left a deadline on the connection.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")
 		defer func() {
