@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -112,16 +111,13 @@ out with ` + "`tugline runner revoke`" + `.`,
 				return err
 			}
 			defer c.close()
-			raw, _, err := c.call(cmd.Context(), request{method: http.MethodPost, path: "/v1/keys/rotate", body: b, once: true, patience: actPatience})
+			var r api.Rotation
+			raw, err := c.act(cmd.Context(), "/v1/keys/rotate", b, &r)
 			if err != nil {
 				return err
 			}
 			if a.json {
 				return a.printRaw(raw)
-			}
-			var r api.Rotation
-			if err := decode(raw, &r); err != nil {
-				return err
 			}
 			fmt.Fprintf(a.out, "generation %d of the %s key is %s\n", r.Key.Generation, r.Key.Kind, r.Key.ID)
 			a.say("%s", r.Next)

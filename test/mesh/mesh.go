@@ -51,7 +51,7 @@ type Mesh struct {
 	T      *testing.T
 	Dir    string
 	Listen string // of the hub
-	Public string // what runners are told; the same unless a line is put between
+	Public string // what runners are told; the same unless a line is put between, or the hub ends TLS
 	Hub    *Process
 	Runner *Process
 	Extra  []string // of the runner's command line
@@ -148,8 +148,13 @@ func (m *Mesh) Launch(name string, args ...string) *Process {
 func (m *Mesh) Env() []string {
 	home := filepath.Join(m.Dir, "home")
 	os.MkdirAll(home, 0o755)
+	hub := "http://" + m.Listen
+	if strings.HasPrefix(m.Public, "https:") { // the hub ends TLS itself
+		hub = m.Public
+	}
 	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "LANG=C.UTF-8", "TZ=UTC", "USER=tester", "LOGNAME=tester",
-		"GIT_CONFIG_NOSYSTEM=1", "E2E_MESH=" + m.Dir, "TUGLINE_HUB=http://" + m.Listen, "TUGLINE_TOKEN=" + m.Token()}
+		"GIT_CONFIG_NOSYSTEM=1", "E2E_MESH=" + m.Dir, "TUGLINE_HUB=" + hub, "TUGLINE_TOKEN=" + m.Token(),
+		"TUGLINE_CA_FILE=" + filepath.Join(m.Dir, "hub", "ca.pem")}
 }
 
 func (m *Mesh) Token() string {
