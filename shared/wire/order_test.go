@@ -175,3 +175,64 @@ func TestFinished(t *testing.T) {
 		t.Errorf("a newer runner's result does not verify: %v", err)
 	}
 }
+
+// TestVerifyOrigin: the order by which an attempt began is good long after it expired,
+// for that attempt of that runner alone.
+func TestVerifyOrigin(t *testing.T) {
+	pub, priv := signer(t)
+	_, stranger := signer(t)
+	fence := fleet.Fence{Epoch: 1, Index: 7}
+	for _, c := range []struct {
+		name   string
+		order  func(*Order)
+		body   func(*Assignment)
+		origin func(*Origin)
+		by     ed25519.PrivateKey
+		code   fleet.Code
+	}{
+		{name: "good"},
+		{name: "long expired", order: func(o *Order) { o.NotAfter = moment.Add(-1000 * time.Hour) }},
+		{name: "with a field that is critical to its runner", order: func(o *Order) { o.Critical = []string{"whatever"} }},
+		{name: "another cluster", order: func(o *Order) { o.Cluster = "d" }, code: fleet.ClusterMismatch},
+		{name: "another runner", order: func(o *Order) { o.Runner = "r-2" }, code: fleet.BadSignature},
+		{name: "another job", order: func(o *Order) { o.Job = "k" }, code: fleet.BadSignature},
+		{name: "another fence", order: func(o *Order) { o.Fence.Index++ }, code: fleet.BadSignature},
+		{name: "another kind", order: func(o *Order) { o.Kind = OrderStop }, code: fleet.BadSignature},
+		{name: "a body of another job", body: func(a *Assignment) { a.Job = "k" }, code: fleet.BadSignature},
+		{name: "a body of another fence", body: func(a *Assignment) { a.Fence.Epoch++ }, code: fleet.BadSignature},
+		{name: "another body", origin: func(o *Origin) { o.Body = append(o.Body, ' ') }, code: fleet.BadSignature},
+		{name: "an unknown key", origin: func(o *Origin) { o.Order.Key = "k9" }, code: fleet.SigningKeyUnknown},
+		{name: "a stranger's signature", by: stranger, code: fleet.BadSignature},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := Assignment{Job: "j", Turn: 1, Attempt: 1, Fence: fence, Spec: fleet.Spec{Kind: fleet.KindExec}}
+			if c.body != nil {
+				c.body(&a)
+			}
+			body, err := Encode(a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := Order{Cluster: "c", Epoch: 1, Runner: "r-1", Job: "j", Fence: fence, ID: "x", Kind: OrderAssign, Body: BodyDigest(body), NotAfter: moment}
+			if c.order != nil {
+				c.order(&o)
+			}
+			by := priv
+			if c.by != nil {
+				by = c.by
+			}
+			s, err := SignOrder(by, "k1", o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			from := Origin{Order: s, Body: body}
+			if c.origin != nil {
+				c.origin(&from)
+			}
+			got, err := VerifyOrigin(map[string]ed25519.PublicKey{"k1": pub}, from, "c", "r-1", "j", fence)
+			if c.code == "" && (err != nil || got.Spec.Kind != fleet.KindExec) || c.code != "" && !errors.Is(err, c.code) {
+				t.Errorf("got %+v, %v; want %q", got, err, c.code)
+			}
+		})
+	}
+}
