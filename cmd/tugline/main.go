@@ -12,9 +12,9 @@ import (
 	"context"
 	"os"
 
+	_ "tugline.dev/tugline/cmd/tugline/supervisor" // a supervisor does not come as far as main
 	"tugline.dev/tugline/runner/attempt"
 	"tugline.dev/tugline/runner/harness"
-	"tugline.dev/tugline/runner/process"
 )
 
 func main() {
@@ -25,18 +25,12 @@ func main() {
 }
 
 // inner serves the words that tugline says to itself when it starts a process of
-// its own. They come before everything else: a supervisor has to be light, and its
-// signals are its own.
+// its own, but for that of a supervisor.
 func inner(args []string) (code int, ok bool) {
 	if len(args) == 0 {
 		return 0, false
 	}
 	switch args[0] {
-	case process.SuperviseCommand:
-		if len(args) != 2 {
-			return exitUsage, true
-		}
-		return process.Supervise(args[1]), true
 	case "drive":
 		return harness.Drive(context.Background(), args[1:], os.Stdin, os.Stdout, os.Stderr), true
 	case attempt.CredentialCommand:

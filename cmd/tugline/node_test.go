@@ -199,7 +199,7 @@ func TestHarnessParse(t *testing.T) {
 }
 
 func TestWordsToItself(t *testing.T) {
-	for _, args := range [][]string{{"supervise"}, {"supervise", "a", "b"}, {"git-credential"}, {"drive"}} {
+	for _, args := range [][]string{{"git-credential"}, {"drive"}} {
 		if code, ok := inner(args); !ok || code != exitUsage {
 			t.Errorf("%q: %d, %v, want 2", args, code, ok)
 		}

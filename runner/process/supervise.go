@@ -65,8 +65,8 @@ type supervisor struct {
 }
 
 // Supervise runs the job in a directory that Spawn prepared, and returns when it has ended: 0 if the exit record is
-// written. It takes over the process: signals, umask and child processes. Call it first thing in main, on the
-// initial goroutine.
+// written. It takes over the process: signals, umask and child processes. Call it first thing in main, or before, on
+// the initial goroutine.
 func Supervise(dir string) int {
 	// The child is ended when the thread that started it ends, so this thread must be kept.
 	runtime.LockOSThread()
