@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -197,15 +198,16 @@ func (g *Gossip) SetMeta(m Meta) error {
 	if same {
 		return nil
 	}
-	// Zero: spread it, and don't wait for it to have been sent.
-	if err := g.list.UpdateNode(0); err != nil {
-		return fmt.Errorf("tell the others of this node: %w", err)
-	}
+	// Its only error is that the word is not out within this time, and it need not be.
+	_ = g.list.UpdateNode(time.Nanosecond)
 	return nil
 }
 
 // Leave says goodbye, so that the others need not wonder; Close follows.
 func (g *Gossip) Leave() error {
+	if g.ctx.Err() != nil {
+		return fmt.Errorf("leave the gossip: %w", net.ErrClosed)
+	}
 	g.mu.Lock()
 	g.left = true
 	g.mu.Unlock()

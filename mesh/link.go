@@ -113,10 +113,13 @@ func newStack(link *linkEndpoint, self netip.Addr) (*stack.Stack, error) {
 		return nil
 	}
 	sack, nagle, moderate := tcpip.TCPSACKEnabled(true), tcpip.TCPDelayEnabled(false), tcpip.TCPModerateReceiveBufferOption(true)
+	// The stack's RACK loses its timers now and then when a burst is lost, and the
+	// stream stands still for ever; without it, losses are found by SACK.
+	recovery := tcpip.TCPRecovery(0)
 	least, most := tcpip.TCPMinRTOOption(minRTO), tcpip.TCPMaxRTOOption(maxRTO)
 	wait, retries := tcpip.TCPTimeWaitTimeoutOption(timeWait), tcpip.TCPMaxRetriesOption(maxRetries)
 	for _, o := range []tcpip.SettableTransportProtocolOption{
-		&sack, &nagle, &moderate, &least, &most, &wait, &retries,
+		&sack, &recovery, &nagle, &moderate, &least, &most, &wait, &retries,
 		&tcpip.TCPSendBufferSizeRangeOption{Min: 4 << 10, Default: sendBuffer, Max: maxBuffer},
 		&tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: sendBuffer, Max: maxBuffer},
 	} {

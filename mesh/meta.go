@@ -72,6 +72,9 @@ func decodeMeta(b []byte) (Meta, error) {
 	if m.V < 1 {
 		return Meta{}, fmt.Errorf("read a node's word of itself: version %d: %w", m.V, fleet.BadRequest)
 	}
+	if len(m.Endpoints) == 0 {
+		m.Endpoints = nil
+	}
 	if err := m.check(); err != nil {
 		return Meta{}, err
 	}

@@ -128,11 +128,16 @@ func (t *tunnel) Write(bufs [][]byte, offset int) (int, error) {
 			continue
 		}
 		l := tab.byKey[[16]byte(p[8:24])]
-		if dst := [16]byte(p[24:40]); l == nil || dst != own.now && dst != own.before {
+		dst := [16]byte(p[24:40])
+		if l == nil || dst != own.now && dst != own.before {
 			t.dropped.Add(1)
 			continue
 		}
-		l.hear(now)
+		// What still comes to the key of before is welcome, and shows nothing of
+		// whether the peer can be reached with the new one.
+		if dst == own.now {
+			l.hear(now)
+		}
 		if p[6] == probeProtocol {
 			t.probed(l, p)
 			continue

@@ -23,7 +23,7 @@ const (
 	retryMax   = 5 * time.Second        // doubling up to this
 	precedence = 250 * time.Millisecond // by which one of two lets the other greet first
 	rekeyTry   = 400 * time.Millisecond // no word for this long after a new key: greet again
-	sessionTry = 500 * time.Millisecond // a session that carried nothing for so long is void
+	sessionTry = 250 * time.Millisecond // a session that carried nothing for so long is void
 	resolveMax = 2 * time.Second        // for one name
 	resolveAge = 30 * time.Second       // a name that answered is not asked again before
 	candidates = 8                      // addresses tried at once

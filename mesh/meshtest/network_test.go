@@ -280,6 +280,35 @@ func TestPackets(t *testing.T) {
 	})
 }
 
+// TestForeignGossip: two clusters on one network hear nothing of each other.
+func TestForeignGossip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := meshtest.New(1)
+		var all []*mesh.Gossip
+		for id, cluster := range map[string]string{"n-1": "c-1", "n-2": "c-2"} {
+			g, err := mesh.StartGossip(mesh.GossipConfig{Carrier: n.Node(id), Cluster: cluster})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer g.Close()
+			g.Join("n-1", "n-2")
+			all = append(all, g)
+		}
+		time.Sleep(time.Minute)
+		for _, g := range all {
+			alive := 0
+			for _, m := range g.Members() {
+				if m.Alive {
+					alive++
+				}
+			}
+			if alive != 1 || len(g.Members()) != 2 {
+				t.Errorf("a node of a foreign cluster was taken in: %+v", g.Members())
+			}
+		}
+	})
+}
+
 // TestGossip runs the real gossip in virtual time: who crashes is seen dead after
 // about three seconds, and nodes find each other again after a long cut.
 func TestGossip(t *testing.T) {
