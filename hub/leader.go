@@ -161,7 +161,7 @@ func (l *term) presence() map[fleet.RunnerID]fleet.Presence {
 // place gives queued jobs to free runners. The proposals of one look go out
 // together, so that they share a write of the log.
 func (l *term) place(ctx context.Context) {
-	plan := sched.Pick(l.hub.entries.View(), l.presence(), time.Now(), assignAtOnce)
+	plan := sched.Pick(l.hub.entries.View(), l.presence(), l.since, time.Now(), assignAtOnce)
 	var wg sync.WaitGroup
 	for _, a := range plan.Assign {
 		wg.Go(func() {

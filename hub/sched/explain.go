@@ -36,7 +36,7 @@ func Explain(v state.View, presence map[fleet.RunnerID]fleet.Presence, j *fleet.
 			return e
 		}
 	}
-	if why, _ := raisedIn(v, presence, now).holds(j, now); why != "" {
+	if why, _ := raisedIn(v, presence, time.Time{}, now).holds(j, now); why != "" {
 		e.Summary = why
 		return e
 	}

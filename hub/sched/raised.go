@@ -11,19 +11,23 @@ import (
 
 // raised is what a raise of the cluster's epoch leaves to be careful about: a job that
 // waits on record may have been begun in records that are lost. Its runner says so
-// within a while, and then it is not given to another.
+// within a while, to each new leader anew, and then it is not given to another.
 type raised struct {
 	last   fleet.Epoch
+	from   time.Time              // runners have been able to say so since then
 	strays map[fleet.JobID]string // jobs that are run without a record, by the runner's name
 }
 
 // raisedIn gives nothing to be careful about in a cluster whose epoch was never raised.
-func raisedIn(v state.View, presence map[fleet.RunnerID]fleet.Presence, now time.Time) raised {
+func raisedIn(v state.View, presence map[fleet.RunnerID]fleet.Presence, since, now time.Time) raised {
 	es := v.Meta().Epochs
 	if len(es) == 0 {
 		return raised{}
 	}
 	r := raised{last: es[len(es)-1], strays: map[fleet.JobID]string{}}
+	if r.from = r.last.At; since.After(r.from) {
+		r.from = since
+	}
 	for _, p := range presence {
 		if p.Strays == "" || !p.Connected && now.Sub(p.LastBeat) > fleet.LostAfter {
 			continue // it has none, or they are as good as lost
@@ -46,7 +50,7 @@ func (r raised) holds(j *fleet.Job, now time.Time) (why string, until time.Time)
 	if name, ok := r.strays[j.ID]; ok {
 		return fmt.Sprintf("waits: %s already runs it, by an assignment of which the record was lost", name), time.Time{}
 	}
-	if end := r.last.At.Add(fleet.AcceptDeadline); r.last.Epoch != 0 && j.Seq < r.last.Index && now.Before(end) {
+	if end := r.from.Add(fleet.AcceptDeadline); r.last.Epoch != 0 && j.Seq < r.last.Index && now.Before(end) {
 		return fmt.Sprintf("waits for the runners to say whether one of them has begun it: the cluster's epoch was raised to %d (%s)", r.last.Epoch, r.last.Cause), end
 	}
 	return "", time.Time{}

@@ -52,6 +52,9 @@ func TestRaisedEpoch(t *testing.T) {
 	expect(t, g.pick(), "given>r2 new>r2")
 	g.now = g.now.Add(time.Second)
 	expect(t, g.pick(), "given>r2 waits>r2 new>r2")
+	// Another node leads, and has not heard all runners yet.
+	expect(t, Pick(g.m.View(), g.seen, g.now.Add(-29*time.Second), g.now, 9), "new>r2")
+	expect(t, Pick(g.m.View(), g.seen, g.now.Add(-30*time.Second), g.now, 9), "given>r2 waits>r2 new>r2")
 	stray.Connected, stray.Strays = true, ""
 	g.seen["r1"] = stray
 	expect(t, g.pick(), "given>r1 waits>r2 new>r1")

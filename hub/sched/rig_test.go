@@ -82,7 +82,7 @@ func (g *rig) get(id fleet.JobID) *fleet.Job {
 	return j
 }
 
-func (g *rig) pick() Plan { return Pick(g.m.View(), g.seen, g.now, 100) }
+func (g *rig) pick() Plan { return Pick(g.m.View(), g.seen, start, g.now, 100) }
 
 // place does what a plan says.
 func (g *rig) place(p Plan) (fences []fleet.Fence) {

@@ -54,11 +54,12 @@ type candidate struct {
 
 // Pick walks the queue in order and gives every job that can run to the best
 // runner: the one with the most free slots, by id where equal. It stops when no
-// slot is free anywhere or limit assignments are made.
+// slot is free anywhere or limit assignments are made. Presence has been gathered
+// since the given time, when this node began to lead.
 //
 // Which runners could take a job at all is worked out once for all jobs alike, so
 // that a long queue of jobs that nobody can take costs little.
-func Pick(v state.View, presence map[fleet.RunnerID]fleet.Presence, now time.Time, limit int) Plan {
+func Pick(v state.View, presence map[fleet.RunnerID]fleet.Presence, since, now time.Time, limit int) Plan {
 	var plan Plan
 	var cs []candidate // that would take something now
 	free := 0
@@ -71,7 +72,7 @@ func Pick(v state.View, presence map[fleet.RunnerID]fleet.Presence, now time.Tim
 	if free == 0 || limit <= 0 {
 		return plan
 	}
-	care := raisedIn(v, presence, now)
+	care := raisedIn(v, presence, since, now)
 	able := map[shape][]int{}           // indexes into cs
 	holders := map[string]fleet.JobID{} // of the concurrency keys looked up so far, those given out in this plan included
 	v.Queue(func(j *fleet.Job) bool {
