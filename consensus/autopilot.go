@@ -58,7 +58,7 @@ func (n *Node) Autopilot(ctx context.Context, p Pilot) error {
 		return errors.New("autopilot without facts")
 	}
 	return n.WhileLeader(ctx, func(ctx context.Context) error {
-		a := &pilot{Pilot: p, ctx: ctx, node: n, dead: map[string]time.Time{}}
+		a := &pilot{Pilot: p, ctx: ctx, node: n, dead: map[string]time.Time{}, good: map[raft.ServerID]time.Time{}}
 		run := autopilot.New(pilotRaft{n.raft, n}, a, autopilot.WithLogger(raftLogger(n.log)), autopilot.WithPromoter(a),
 			autopilot.WithUpdateInterval(p.Interval), autopilot.WithReconcileInterval(p.Interval))
 		run.Start(ctx)
@@ -69,8 +69,7 @@ func (n *Node) Autopilot(ctx context.Context, p Pilot) error {
 	})
 }
 
-// pilot answers the library's questions during one term, and promotes by its rules
-// with some more.
+// pilot answers the library's questions during one term, and says whom to promote.
 type pilot struct {
 	Pilot
 	autopilot.StablePromoter
@@ -78,7 +77,8 @@ type pilot struct {
 	node *Node
 
 	mu       sync.Mutex
-	dead     map[string]time.Time // since when
+	dead     map[string]time.Time        // since when
+	good     map[raft.ServerID]time.Time // since when ready and healthy
 	busy     bool
 	removing sync.WaitGroup
 }
@@ -91,8 +91,20 @@ func (a *pilot) AutopilotConfig() *autopilot.Config {
 	}
 }
 
-// NotifyState implements autopilot.ApplicationIntegration.
-func (a *pilot) NotifyState(*autopilot.State) {}
+// NotifyState implements autopilot.ApplicationIntegration. The library's own note of
+// since when a server is healthy stays at the first look at it.
+func (a *pilot) NotifyState(s *autopilot.State) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for id, one := range s.Servers {
+		ready, _ := one.Server.Ext.(bool)
+		if !ready || !one.Health.Healthy {
+			delete(a.good, id)
+		} else if _, ok := a.good[id]; !ok {
+			a.good[id] = time.Now()
+		}
+	}
+}
 
 // KnownServers implements autopilot.ApplicationIntegration. It names every member: the
 // library removes whom the application does not know.
@@ -149,15 +161,15 @@ func (a *pilot) FetchServerStats(_ context.Context, servers map[raft.ServerID]*a
 }
 
 // CalculatePromotionsAndDemotions implements autopilot.Promoter.
-func (a *pilot) CalculatePromotionsAndDemotions(c *autopilot.Config, s *autopilot.State) autopilot.RaftChanges {
-	changes := a.StablePromoter.CalculatePromotionsAndDemotions(c, s)
-	var ready []raft.ServerID
-	for _, id := range changes.Promotions {
-		if is, ok := s.Servers[id].Server.Ext.(bool); ok && is {
-			ready = append(ready, id)
+func (a *pilot) CalculatePromotionsAndDemotions(_ *autopilot.Config, s *autopilot.State) (changes autopilot.RaftChanges) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for id, one := range s.Servers {
+		since, ok := a.good[id]
+		if one.State == autopilot.RaftNonVoter && ok && time.Since(since) >= a.Stable {
+			changes.Promotions = append(changes.Promotions, id)
 		}
 	}
-	changes.Promotions = ready
 	return changes
 }
 
