@@ -60,7 +60,7 @@ func (h *heard) take(l line, now time.Time) bool {
 		}
 	}
 	h.parts = nil
-	h.stamp = line{From: l.From, Term: l.Term, Index: l.Index, Wall: l.Wall, Clock: l.Clock}
+	h.stamp = line{From: l.From, Term: l.Term, Index: l.Index, Clock: l.Clock}
 	h.at = now
 	return true
 }

@@ -29,7 +29,6 @@ type line struct {
 	From  string        `json:"from"` // id of the leader
 	Term  uint64        `json:"term"`
 	Index uint64        `json:"index"` // that it had applied
-	Wall  time.Time     `json:"wall"`  // its wall clock, to be shown
 	Clock time.Duration `json:"clock_ns"`
 
 	Whole bool             `json:"whole,omitempty"` // what was told before is void
@@ -213,7 +212,7 @@ func encode(stamp line, set []sighting, gone []fleet.RunnerID) ([]byte, error) {
 // stamp is what every line says.
 func (p *Peers) stamp() line {
 	f := p.cfg.Facts()
-	return line{From: p.cfg.Self, Term: f.Term, Index: f.Applied, Wall: time.Now().UTC()}
+	return line{From: p.cfg.Self, Term: f.Term, Index: f.Applied}
 }
 
 // tell relays presence while this node leads.

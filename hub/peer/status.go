@@ -128,12 +128,7 @@ func (p *Peers) sample(ctx context.Context, id string) Sample {
 	return Sample{ID: id, Facts: f, Heard: answered, Trip: trip, Offset: f.Wall.Sub(p.cfg.Wall().Add(trip/2 - time.Since(asked)))}
 }
 
-// Status asks a node what it says of itself.
-func (p *Peers) Status(ctx context.Context, id string) (Facts, error) {
-	f, _, _, err := p.status(ctx, id)
-	return f, err
-}
-
+// status asks a node what it says of itself, and tells when it did and was answered.
 func (p *Peers) status(ctx context.Context, id string) (f Facts, asked, answered time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -195,30 +190,3 @@ func (p *Peers) Samples() []Sample {
 
 // ErrNotAsked says that a member was not asked yet: nobody knows how it is.
 var ErrNotAsked = errors.New("it has not been asked yet")
-
-// ClockOff gives how far this node's wall clock is ahead of the median of the
-// voters', its own among them, as far as they were heard within the last 10 s. False
-// means that fewer than a majority of them were: nothing can be said.
-func (p *Peers) ClockOff(voters []string) (off time.Duration, ok bool) {
-	return clockOff(voters, p.Samples(), time.Now())
-}
-
-func clockOff(voters []string, samples []Sample, now time.Time) (off time.Duration, ok bool) {
-	var offsets []time.Duration
-	for _, s := range samples {
-		if slices.Contains(voters, s.ID) && !s.Heard.IsZero() && now.Sub(s.Heard) <= Unknown {
-			offsets = append(offsets, s.Offset)
-		}
-	}
-	n := len(offsets)
-	if n == 0 || 2*n <= len(voters) {
-		return 0, false
-	}
-	slices.Sort(offsets)
-	median := offsets[n/2]
-	if n%2 == 0 {
-		// Between the middle two, so that of two clocks neither is right.
-		median = offsets[n/2-1] + (offsets[n/2]-offsets[n/2-1])/2
-	}
-	return -median, true
-}

@@ -163,6 +163,7 @@ func (c *cluster) start(id string, adjust ...func(*node, *Config)) *node {
 			n.mu.Unlock()
 			(*n.handler.Load()).ServeHTTP(w, r)
 		}),
+		Wall:     func() time.Time { return time.Now().Add(time.Duration(n.ahead.Load())) },
 		Presence: func() []fleet.Presence { n.mu.Lock(); defer n.mu.Unlock(); return n.present },
 		OnLive: func(_ fleet.JobID, e []fleet.Event) {
 			n.mu.Lock()
