@@ -190,3 +190,22 @@ func TestAddresses(t *testing.T) {
 		}
 	}
 }
+
+// TestIPv6 joins two nodes over IPv6, where this machine has it.
+func TestIPv6(t *testing.T) {
+	probe, err := net.ListenPacket("udp6", "[::1]:0")
+	if err != nil {
+		t.Logf("no IPv6 here: %v", err)
+		return
+	}
+	probe.Close()
+	a, b := newNodeAt(t, "n-a", "[::1]:0", 0), newNodeAt(t, "n-b", ":0", 0)
+	pb := b.peer()
+	pb.Endpoints = []string{netip.AddrPortFrom(netip.IPv6Loopback(), b.ListenAddr().Port()).String(), "127.0.0.1:9"}
+	a.SetPeers([]Peer{pb})
+	b.SetPeers([]Peer{a.peer()})
+	echo(t, listen(t, b.Mesh, PortRaft))
+	if err := say(dial(t, a.Mesh, "n-b", PortRaft), "over six"); err != nil {
+		t.Fatal(err)
+	}
+}

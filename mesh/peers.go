@@ -137,7 +137,7 @@ func (m *Mesh) set(class Class, want []wanted) {
 			at = m.place(cur)
 		}
 		for _, l := range added {
-			config.WriteString(l.config(at, at != ""))
+			config.WriteString(l.config(at, false)) // no greeting: whoever changes its key greets
 		}
 		if len(added) > 0 {
 			cur.wake()
