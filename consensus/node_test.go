@@ -25,6 +25,10 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(childEnv); dir != "" {
 		proposeForever(dir)
 	}
+	if dir, id, ok := strings.Cut(os.Getenv(memberEnv), ":"); ok {
+		memberForever(dir, id)
+		os.Exit(1)
+	}
 	goleak.VerifyTestMain(m)
 }
 
