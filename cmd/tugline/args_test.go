@@ -83,7 +83,7 @@ func TestWrongWordsAreExit2(t *testing.T) {
 		{"hub ticket --uses 0", "from 1 to 1000"},
 		{"hub ticket --uses 1000000000", "from 1 to 1000"},
 		{"hub run --listen 127.0.0.1:0 --bootstrap --tls-cert /nope --tls-key /nope --data-dir " + filepath.Join(dir, "new"), "/nope"},
-		{"hub run", "needs --data-dir and --listen"},
+		{"hub run", "needs --data-dir, and the first time --listen"},
 		{"hub run --listen 127.0.0.1:0 --data-dir " + dir, "add --bootstrap"},
 		{"hub run --listen 127.0.0.1:0 --bootstrap --trusted-proxy x --data-dir " + dir, "no address range"},
 		{"hub run --listen 127.0.0.1:0 --bootstrap --log-level x --data-dir " + dir, "none of debug"},
