@@ -289,7 +289,9 @@ func (h *Hub) fetchKey(ctx context.Context, row *fleet.ClusterKey) error {
 // keysChanged tells those who are concerned that other keys are in use.
 func (h *Hub) keysChanged() {
 	u := h.secrets.use.Load()
-	h.log.Info("keys in use", "hmac", u.session.Master, "signing", u.session.SigningID, "ca", u.issuer.ID, "trusted", len(u.trusted))
+	if now := fmt.Sprint(u.session.Master, u.session.SigningID, u.issuer.ID, len(u.trusted)); h.keysTold.Swap(now) != now {
+		h.log.Info("keys in use", "hmac", u.session.Master, "signing", u.session.SigningID, "ca", u.issuer.ID, "trusted", len(u.trusted))
+	}
 	if err := h.writeCA(); err != nil {
 		h.log.Error("the certificates of the hub's own CA cannot be written", "err", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/pem"
 	"fmt"
+	"slices"
 	"time"
 
 	"tugline.dev/tugline/hub/session"
@@ -162,7 +163,7 @@ func (h *Hub) showKeys() api.Keys {
 			users[max(r.Master, 1)]++
 		}
 	}
-	serves := h.secrets.use.Load().issuer
+	u := h.secrets.use.Load()
 	out := api.Keys{Keys: []api.Key{}}
 	for _, kind := range fleet.KeyKinds {
 		held := h.secrets.all(kind)
@@ -171,7 +172,7 @@ func (h *Hub) showKeys() api.Keys {
 			k := api.Key{Kind: kind, Generation: row.Generation, ID: row.ID, ActiveSince: row.At.UTC(), Active: i == len(rows)-1, Until: utc(row.Until), Holds: row.Holds(now)}
 			if kind == fleet.KeyHMAC {
 				n := users[row.Generation]
-				k.Runners = &n
+				k.Runners, k.Holds = &n, u.session.Masters[row.Generation] != nil
 			}
 			for _, own := range held {
 				if !own.is(row) {
@@ -180,8 +181,12 @@ func (h *Hub) showKeys() api.Keys {
 				if !own.MadeAt.IsZero() {
 					k.MadeAt = &own.MadeAt
 				}
-				if kind == fleet.KeyCA && k.Holds {
-					k.Serves = own == serves || own.ID == serves.ID
+				if kind != fleet.KeyCA {
+					continue
+				}
+				k.Holds = slices.ContainsFunc(u.trusted, func(t *heldKey) bool { return t.ID == own.ID })
+				if k.Holds {
+					k.Serves = own.ID == u.issuer.ID
 					k.Certificate = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.Public}))
 				}
 			}

@@ -44,6 +44,9 @@ func tlsConfig(trust wire.Trust, pins func() [][]byte, ca string) (*tls.Config, 
 	return c, nil
 }
 
+var errUnpinned = errors.New("the hub does not hold a key that is pinned here: its CA was replaced while this runner was away for longer than the overlap " +
+	"(then enrol it again with `tugline hub ticket --for RUNNER`), or it is another hub, or somebody is in between")
+
 // verifyPin sees that a chain holds a CA with a pinned public key, and that it leads
 // from the leaf to there.
 func verifyPin(chain []*x509.Certificate, pins [][]byte) error {
@@ -70,7 +73,7 @@ func verifyPin(chain []*x509.Certificate, pins [][]byte) error {
 	if bad != nil {
 		return bad
 	}
-	return errors.New("the hub does not hold the key that the ticket pins: it is another hub, or somebody is in between")
+	return errUnpinned
 }
 
 // network is how this runner reaches hubs.

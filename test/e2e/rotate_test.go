@@ -178,6 +178,39 @@ func TestRunnerAwayDuringRotations(t *testing.T) {
 	once(m, id, gate, ran)
 }
 
+// A runner that was away for the whole overlap of a CA does not believe the hub any
+// more, and is back with a new ticket.
+func TestRunnerMissedTheOverlap(t *testing.T) {
+	m := secure(t)
+	m.Runner.Kill()
+	m.Run("hub", "rotate", "ca", "--overlap", "1s")
+	m.Eventually(30*time.Second, "the overlap has ended", func() bool {
+		m.Run("hub", "set", "default_harness", "codex") // time passes with what happens
+		var ks api.Keys
+		m.JSON(&ks, "hub", "keys", "--json")
+		serves, holds := 0, 0
+		for _, k := range ks.Keys {
+			if k.Kind == fleet.KeyCA && k.Serves {
+				serves = int(k.Generation)
+			}
+			if k.Kind == fleet.KeyCA && k.Holds {
+				holds++
+			}
+		}
+		return serves == 2 && holds == 1
+	})
+	m.StartRunner()
+	m.Eventually(20*time.Second, "the runner says why it does not connect", func() bool { return strings.Contains(m.Runner.Said(), "hub ticket --for") })
+	if out := m.Run("runner", "list", "--json"); strings.Contains(out, `"online"`) {
+		t.Errorf("it is connected all the same: %s", out)
+	}
+	m.Runner.Stop()
+	m.Extra = []string{"--ticket", strings.TrimSpace(m.Run("hub", "ticket", "--for", "r1"))}
+	m.StartRunner()
+	m.Online()
+	m.Run("exec", "--", "true")
+}
+
 // The hub is killed while it replaces a key, sooner and later; the command that asked
 // waits for it, and the key is replaced exactly once.
 func TestHubKilledWhileRotating(t *testing.T) {

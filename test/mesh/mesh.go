@@ -205,6 +205,9 @@ func (m *Mesh) Online() {
 	})
 }
 
+// Said is what a process has written so far.
+func (p *Process) Said() string { return p.log.String() }
+
 // Kill ends a process with -9 and waits until it is gone.
 func (p *Process) Kill() {
 	p.cmd.Process.Kill()
