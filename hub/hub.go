@@ -74,12 +74,10 @@ type Hub struct {
 	rotating sync.Mutex         // held while a key is replaced
 	points   func(point string) // of a rotation, for tests; nil: nobody listens
 
-	idMu     sync.Mutex  // held while id changes: what of it changes is read with it
-	rosterMu sync.Mutex  // held while roster changes, and to read it elsewhere
-	roster   roster      // as on disk
-	told     []mesh.Peer // as the mesh was told
-	guests   []mesh.PublicKey
-	heard    atomic.Pointer[clocks] // of the other voters
+	roster roster      // as on disk
+	told   []mesh.Peer // as the mesh was told
+	guests []mesh.PublicKey
+	heard  atomic.Pointer[clocks] // of the other voters
 
 	leading     atomic.Bool
 	draining    atomic.Bool
@@ -336,11 +334,6 @@ func (h *Hub) watch(ctx context.Context) error {
 
 func (h *Hub) changed(ctx context.Context, c state.Change) {
 	switch {
-	case c.What == "epoch":
-		if err := h.sawEpoch(h.entries.View().Meta().Epoch); err != nil {
-			h.log.Error("remembering the cluster's epoch failed", "err", err)
-		}
-		h.poke()
 	case c.What == "keys":
 		h.newsOfKeys()
 	case c.What == "node" || c.What == "ticket":
