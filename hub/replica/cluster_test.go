@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"tugline.dev/tugline/hub/blob"
+	"tugline.dev/tugline/hub/durable"
 	"tugline.dev/tugline/hub/spool"
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -32,6 +33,7 @@ type cluster struct {
 	learn map[string]bool // learners
 	nodes map[string]*node
 	tune  func(*Config)
+	open  map[string]func(string, int) (durable.File, error) // disks of some
 }
 
 // node is one of them, while it runs.
@@ -49,7 +51,12 @@ type node struct {
 
 func newCluster(t testing.TB, tune func(*Config), ids ...string) *cluster {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "replica")
+	// In memory where there is such a place: nothing here is about power cuts.
+	place := "/dev/shm"
+	if info, err := os.Stat(place); err != nil || !info.IsDir() {
+		place = ""
+	}
+	dir, err := os.MkdirTemp(place, "replica")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +130,7 @@ func (c *cluster) start(id string) *node {
 		}
 	}
 	var err error
-	n.store, err = spool.Open(spool.Config{Dir: filepath.Join(dir, "spool"), Room: n.full})
+	n.store, err = spool.Open(spool.Config{Dir: filepath.Join(dir, "spool"), Room: n.full, Open: c.open[id]})
 	must(err)
 	n.blobs, err = blob.Open(blob.Config{Dir: filepath.Join(dir, "blobs"), Room: n.full})
 	must(err)

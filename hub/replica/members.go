@@ -94,6 +94,9 @@ func (r *Replica) connected() []*peer {
 // alone says whether there is no other node. If so, the caller holds gate for
 // reading and calls its unlock.
 func (r *Replica) alone() bool {
+	if !r.leads.Load() {
+		r.look() // Lead does it for its term
+	}
 	r.gate.RLock()
 	if len(r.view.Load().others) == 0 {
 		return true

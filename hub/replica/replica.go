@@ -125,6 +125,8 @@ type Replica struct {
 	// there is no other node, and for writing where that changes.
 	gate sync.RWMutex
 	view atomic.Pointer[view]
+	// leads says that lead is not nil, without the lock.
+	leads atomic.Bool
 
 	mu      sync.Mutex
 	peers   map[string]*peer

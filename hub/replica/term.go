@@ -57,9 +57,11 @@ func (r *Replica) Lead(ctx context.Context, in Term) error {
 	case !ok:
 		return fmt.Errorf("lead in term %d of epoch %d: %w", in.Term, in.Epoch, errDeposed)
 	}
+	r.look()
 	r.mu.Lock()
 	old := r.lead
 	r.lead = t
+	r.leads.Store(true)
 	close(r.turned)
 	r.turned = make(chan struct{})
 	peers := make([]*peer, 0, len(r.peers))
@@ -91,6 +93,7 @@ func (r *Replica) resign(t *term) {
 	r.mu.Lock()
 	if r.lead == t {
 		r.lead = nil
+		r.leads.Store(false)
 		close(r.turned)
 		r.turned = make(chan struct{})
 	}

@@ -32,8 +32,8 @@ type handle struct {
 	dropped bool          // the last user closes it
 }
 
-func newFiles(limit int) *files {
-	return &files{limit: limit, open: durable.Open, byPath: map[string]*handle{}}
+func newFiles(limit int, open func(path string, flag int) (file, error)) *files {
+	return &files{limit: limit, open: open, byPath: map[string]*handle{}}
 }
 
 // acquire opens path, with O_CREATE if create is set, or shares it if it is open

@@ -83,3 +83,12 @@ type Info struct {
 	Digest   fleet.Digest // of the whole stream; empty unless it was sealed with one
 	SealedAt time.Time    // when the seal was written; zero while not sealed
 }
+
+// ParseKey reads the form that String writes.
+func ParseKey(s string) (Key, bool) {
+	job, file, ok := strings.Cut(s, "/")
+	if !ok || !validJob(fleet.JobID(job)) {
+		return Key{}, false
+	}
+	return parseFile(fleet.JobID(job), file)
+}

@@ -58,11 +58,16 @@ type Config struct {
 	// Room says whether there is room for more bytes than are there; an error (a
 	// fleet.DiskFull) is what a writer is told. Default: always.
 	Room func() error
+	// Open opens a stream's file; default durable.Open. Another one can fail as disks do.
+	Open func(path string, flag int) (durable.File, error)
 }
 
 func (c *Config) validate() error {
 	if c.Room == nil {
 		c.Room = func() error { return nil }
+	}
+	if c.Open == nil {
+		c.Open = durable.Open
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -119,7 +124,7 @@ func Open(c Config) (*Store, error) {
 		max:   c.MaxStream,
 		log:   c.Logger,
 		room:  c.Room,
-		files: newFiles(c.OpenFiles),
+		files: newFiles(c.OpenFiles, c.Open),
 		syncs: make(chan struct{}, maxSyncs),
 		done:  make(chan struct{}),
 		jobs:  map[fleet.JobID][]*stream{},
