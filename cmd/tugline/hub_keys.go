@@ -21,6 +21,9 @@ func (a *app) hubKeysCommand() *cobra.Command {
 count, and how many runners use each generation of the HMAC key.`,
 		Example: "  tugline hub keys\n  tugline hub keys --ca > hub-ca.pem",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if ca && a.json {
+				return usage("--ca and --json exclude each other")
+			}
 			c, err := a.dial()
 			if err != nil {
 				return err
@@ -49,9 +52,7 @@ count, and how many runners use each generation of the HMAC key.`,
 		},
 	}
 	c.Flags().BoolVar(&ca, "ca", false, "print the certificates of the hub's CAs that are trusted now, as PEM")
-	a.jsonFlag(c)
-	c.MarkFlagsMutuallyExclusive("ca", "json")
-	return c
+	return a.jsonFlag(c)
 }
 
 func keyState(k *api.Key, now time.Time) string {
