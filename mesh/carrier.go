@@ -27,13 +27,42 @@ type carrier struct {
 	cancel  context.CancelFunc
 	once    sync.Once
 	wg      sync.WaitGroup
+
+	mu   sync.Mutex
+	live map[*gossipConn]struct{} // nil after Shutdown
+}
+
+// gossipConn is a stream that Shutdown ends: memberlist would wait for its deadline.
+type gossipConn struct {
+	net.Conn
+	of *carrier
+}
+
+func (c *gossipConn) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.live, c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// keep remembers a stream, or closes it when it is too late.
+func (c *carrier) keep(conn net.Conn) (net.Conn, error) {
+	k := &gossipConn{conn, c}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.live == nil {
+		conn.Close()
+		return nil, net.ErrClosed
+	}
+	c.live[k] = struct{}{}
+	return k, nil
 }
 
 func newCarrier(over Carrier, cluster string) (*carrier, error) {
 	c := &carrier{
 		over: over, cluster: cluster,
 		got: make(chan *memberlist.Packet, 256), conns: make(chan net.Conn, 8),
-		poked: make(chan struct{}, 1),
+		poked: make(chan struct{}, 1), live: map[*gossipConn]struct{}{},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	var err error
@@ -81,6 +110,9 @@ func (c *carrier) receive() {
 func (c *carrier) accept() {
 	for {
 		conn, err := c.streams.Accept()
+		if err == nil {
+			conn, err = c.keep(conn)
+		}
 		if err != nil {
 			return
 		}
@@ -113,7 +145,7 @@ func (c *carrier) DialAddressTimeout(to memberlist.Address, limit time.Duration)
 		// The kind of error by which memberlist knows that the far end is to blame.
 		return nil, &net.OpError{Op: "dial", Net: "mesh", Err: err}
 	}
-	return conn, nil
+	return c.keep(conn)
 }
 
 // WriteTo and DialTimeout would go by address: names are required, so they are not used.
@@ -133,14 +165,14 @@ func (c *carrier) Shutdown() error {
 		c.cancel()
 		c.packets.Close()
 		c.streams.Close()
+		c.mu.Lock()
+		live := c.live
+		c.live = nil
+		c.mu.Unlock()
+		for conn := range live {
+			conn.Close()
+		}
 	})
 	c.wg.Wait()
-	for {
-		select {
-		case conn := <-c.conns:
-			conn.Close()
-		default:
-			return nil
-		}
-	}
+	return nil
 }

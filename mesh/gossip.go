@@ -217,12 +217,18 @@ func (g *Gossip) Leave() error {
 	return nil
 }
 
-// Close ends the gossip without a word. It may be called again.
+// Close ends the gossip without a word. With others about it takes half a second, as
+// long as a probe that is under way, more while this machine is slow. It may be called
+// again.
 func (g *Gossip) Close() error {
 	var err error
 	g.once.Do(func() {
 		g.cancel()
+		others := g.list.NumMembers() > 1
 		err = g.list.Shutdown()
+		if others { // memberlist does not wait for its probe, nor says when it ends
+			<-time.After(probeInterval * time.Duration(g.list.GetHealthScore()+2))
+		}
 	})
 	g.wg.Wait()
 	return err
