@@ -8,6 +8,11 @@ import (
 	"net/netip"
 	"net/url"
 	"time"
+
+	"tugline.dev/tugline/consensus"
+	"tugline.dev/tugline/hub/blob"
+	"tugline.dev/tugline/hub/spool"
+	"tugline.dev/tugline/hub/state"
 )
 
 // Config says how to run a hub node.
@@ -44,6 +49,14 @@ type Config struct {
 	// although it is far from where it should be by the hub's last sign of life.
 	AcceptClock bool
 
+	// What takes the place of the machine in tests, beside Network: Listener of the
+	// TCP port at Listen, Wall of the clock on the wall, and Log may change how the log
+	// is kept. Inspect is given what lies behind the node's interfaces once it is open.
+	Listener net.Listener
+	Wall     func() time.Time
+	Log      func(*consensus.Config)
+	Inspect  func(Insides)
+
 	// uptime replaces the machine's own; for tests.
 	uptime func() (boot string, up time.Duration)
 
@@ -53,6 +66,15 @@ type Config struct {
 
 	Retention Retention
 	Logger    *slog.Logger // default: discard
+}
+
+// Insides are parts of a node, for tests that look at what it holds.
+type Insides struct {
+	View    func() state.View
+	Status  func() consensus.Status
+	Leading func() bool // people's and runners' requests are taken as by the leader
+	Spool   *spool.Store
+	Blobs   *blob.Store
 }
 
 // Retention bounds what is kept.

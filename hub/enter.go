@@ -136,7 +136,10 @@ func (h *Hub) knock(t wire.HubTicket) (welcome, error) {
 		}
 		hubs = append(hubs, mesh.Hub{ID: n.Node, Keys: []mesh.PublicKey{k}, Endpoints: n.Endpoints})
 	}
-	dial, end, err := mesh.JoinDial(mesh.ClientConfig{Cluster: t.Cluster, Key: mesh.KeyFromSeed(seed), Hubs: hubs, Logger: h.log})
+	dial, end := h.inTests(hubs), func() error { return nil }
+	if dial == nil {
+		dial, end, err = mesh.JoinDial(mesh.ClientConfig{Cluster: t.Cluster, Key: mesh.KeyFromSeed(seed), Hubs: hubs, Logger: h.log})
+	}
 	if err != nil {
 		return welcome{}, err
 	}
@@ -154,6 +157,21 @@ func (h *Hub) knock(t wire.HubTicket) (welcome, error) {
 			pause.Stop()
 			return w, fmt.Errorf("no hub of the ticket took it in within %s over UDP, at %s; the last try: %w", enterTime, where(t), err)
 		}
+	}
+}
+
+// inTests reaches the join port of a ticket's hubs over the network that a test gave;
+// nil: it gave none.
+func (h *Hub) inTests(hubs []mesh.Hub) func(context.Context) (net.Conn, error) {
+	if h.cfg.Network == nil {
+		return nil
+	}
+	return func(ctx context.Context) (c net.Conn, err error) {
+		err = fleet.Unavailable
+		for i := 0; err != nil && i < len(hubs); i++ {
+			c, err = h.cfg.Network.Dial(ctx, hubs[i].ID, peer.PortJoin)
+		}
+		return c, err
 	}
 }
 

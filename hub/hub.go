@@ -90,7 +90,12 @@ type Hub struct {
 
 // New opens a node's data and its listener. It serves nothing until Run. An error
 // leaves nothing open.
-func New(cfg Config) (*Hub, error) { return newHub(cfg, time.Now) }
+func New(cfg Config) (*Hub, error) {
+	if cfg.Wall != nil {
+		return newHub(cfg, cfg.Wall)
+	}
+	return newHub(cfg, time.Now)
+}
 
 func newHub(cfg Config, wall func() time.Time) (*Hub, error) {
 	if err := cfg.Check(); err != nil {
@@ -148,9 +153,13 @@ func (h *Hub) open() (err error) {
 	if err != nil {
 		return err
 	}
-	h.node, err = consensus.Open(consensus.Config{
+	c := consensus.Config{
 		Dir: filepath.Join(cfg.Dir, "raft"), NodeID: h.id.Node, Bootstrap: !h.id.Joined, Join: h.id.Joined, FSM: m, Transport: trans, Logger: h.log,
-	})
+	}
+	if cfg.Log != nil {
+		cfg.Log(&c)
+	}
+	h.node, err = consensus.Open(c)
 	if err != nil {
 		return err
 	}
@@ -179,12 +188,18 @@ func (h *Hub) open() (err error) {
 		return err
 	}
 	h.web = h.newWeb()
+	if cfg.Inspect != nil {
+		cfg.Inspect(Insides{View: h.entries.View, Status: h.node.Status, Leading: h.leading.Load, Spool: h.spool, Blobs: h.blobs})
+	}
 	return nil
 }
 
 // listen opens the one TCP port and learns the node's URL.
 func (h *Hub) listen() error {
-	l, err := net.Listen("tcp", h.cfg.Listen)
+	l, err := h.cfg.Listener, error(nil)
+	if l == nil {
+		l, err = net.Listen("tcp", h.cfg.Listen)
+	}
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", h.cfg.Listen, err)
 	}
@@ -250,7 +265,9 @@ func (h *Hub) Run(ctx context.Context) error {
 	wg.Go(func() { fail("serve", h.serve(srv)) })
 	wg.Go(func() { fail("sessions", h.sessions.Run(serve)) })
 	wg.Go(func() { fail("watch", h.watch(serve)) })
-	wg.Go(func() { collectSeldom(serve) })
+	if h.cfg.Network == nil { // else the process is a simulation, of many nodes
+		wg.Go(func() { collectSeldom(serve) })
+	}
 	wg.Go(func() { h.tendKeys(serve) })
 	wg.Go(func() { h.entries.clock.keep(serve, h.entries.state.Time) })
 	wg.Go(func() { fail("members", h.keepRoster(serve)) })

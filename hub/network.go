@@ -68,11 +68,11 @@ func (t transport) Dial(id string, timeout time.Duration) (net.Conn, error) {
 
 // endpoints says where other nodes find this one's mesh.
 func (h *Hub) endpoints() []string {
-	if h.mesh == nil {
-		return nil
-	}
 	if len(h.cfg.MeshAdvertise) > 0 {
 		return h.cfg.MeshAdvertise
+	}
+	if h.mesh == nil {
+		return nil
 	}
 	at := h.mesh.ListenAddr()
 	port := strconv.Itoa(int(at.Port()))
