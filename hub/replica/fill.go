@@ -14,8 +14,13 @@ import (
 // itself, and fetches what it lacks.
 func (r *Replica) fill(ctx context.Context) {
 	rate := &pacer{rate: r.cfg.FillRate}
+	whole := true
 	for {
-		wait := time.NewTimer(r.cfg.Compare/2 + rand.N(r.cfg.Compare)) // jitter, so that nodes do not ask in step
+		every := r.cfg.Compare
+		if !whole {
+			every = min(every, compareSoon)
+		}
+		wait := time.NewTimer(every/2 + rand.N(every)) // jitter, so that nodes do not ask in step
 		tidy := time.NewTicker(idleFor)
 		for looking := true; looking; {
 			select {
@@ -36,10 +41,14 @@ func (r *Replica) fill(ctx context.Context) {
 			return
 		}
 		if len(r.view.Load().others) > 0 {
-			r.round(ctx, rate)
+			whole = r.round(ctx, rate)
 		}
 	}
 }
+
+// compareSoon is when a comparison is repeated after which something was missing
+// still, because a disk was full or a node went away.
+const compareSoon = 20 * time.Second
 
 // lack is what this node does not have and a peer has.
 type lack struct {
@@ -55,8 +64,8 @@ type source struct {
 }
 
 // round is one comparison with every node that can be asked, and the fetching of
-// what it found.
-func (r *Replica) round(ctx context.Context, rate *pacer) {
+// what it found. It says whether nothing is missing any more.
+func (r *Replica) round(ctx context.Context, rate *pacer) (whole bool) {
 	n := r.debts.begin()
 	r.digests(ctx)
 	r.record.forget(func(k spool.Key) bool { _, ok := r.spool.Peek(k); return !ok })
@@ -68,7 +77,7 @@ func (r *Replica) round(ctx context.Context, rate *pacer) {
 		met++
 	}
 	for _, p := range r.connected() {
-		if err := r.look1(ctx, p, want, &lacks); err != nil {
+		if err := r.compareWith(ctx, p, want, &lacks); err != nil {
 			r.log.Debug("comparing with another node failed", "node", p.id, "err", err)
 			continue
 		}
@@ -83,16 +92,17 @@ func (r *Replica) round(ctx context.Context, rate *pacer) {
 	for _, s := range lacks.blobs {
 		lacking += s.blob.Size
 	}
-	r.debts.end(n, lacking, met >= v.meeting())
-	if lacking == 0 && len(lacks.streams) == 0 {
-		return
+	enough := met >= v.meeting()
+	r.debts.end(n, lacking, enough)
+	if len(lacks.streams) == 0 && len(lacks.blobs) == 0 {
+		return enough
 	}
 	r.log.Info("fetching what other nodes have", "bytes", lacking, "streams", len(lacks.streams), "blobs", len(lacks.blobs))
 	failed := 0
 	settle := func(size int64, err error) {
 		if err == nil {
 			lacking -= size
-			r.debts.end(n, lacking, met >= v.meeting())
+			r.debts.end(n, lacking, enough)
 			return
 		}
 		if failed++; failed == 1 {
@@ -106,6 +116,7 @@ func (r *Replica) round(ctx context.Context, rate *pacer) {
 	for _, s := range lacks.blobs {
 		settle(s.blob.Size, r.fetchAny(ctx, s, func(n int) error { return rate.wait(ctx, n) }))
 	}
+	return enough && failed == 0
 }
 
 // missing is how many bytes this node lacks of a finished stream.
@@ -137,8 +148,8 @@ func (r *Replica) digests(ctx context.Context) {
 	}
 }
 
-// look1 adds what one peer has and this node lacks.
-func (r *Replica) look1(ctx context.Context, p *peer, want Wanted, lacks *lack) error {
+// compareWith adds what one peer has and this node lacks.
+func (r *Replica) compareWith(ctx context.Context, p *peer, want Wanted, lacks *lack) error {
 	l := p.up()
 	if l == nil {
 		return errHungUp

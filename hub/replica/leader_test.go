@@ -195,11 +195,11 @@ func TestFullFollower(t *testing.T) {
 
 // failing is a disk whose syncs can be made to fail.
 type failing struct {
-	mu  sync.Mutex
-	err error
+	mu   sync.Mutex
+	sync func() error // nil: as they are
 }
 
-func (f *failing) set(err error) { f.mu.Lock(); f.err = err; f.mu.Unlock() }
+func (f *failing) set(sync func() error) { f.mu.Lock(); f.sync = sync; f.mu.Unlock() }
 
 func (f *failing) open(path string, flag int) (durable.File, error) {
 	x, err := durable.Open(path, flag)
@@ -216,9 +216,12 @@ type failingFile struct {
 
 func (f *failingFile) Sync() error {
 	f.disk.mu.Lock()
-	defer f.disk.mu.Unlock()
-	if f.disk.err != nil {
-		return f.disk.err
+	fails := f.disk.sync
+	f.disk.mu.Unlock()
+	if fails != nil {
+		if err := fails(); err != nil {
+			return err
+		}
 	}
 	return f.File.Sync()
 }
@@ -240,15 +243,21 @@ func TestLeaderGivesUpBytes(t *testing.T) {
 		a := c.lead("a", 1, 50)
 		a.must(t, key(1), 0, "kept ")
 		eventually(t, "c has it", func() bool { return c.nodes["c"].local(t, key(1)) == "kept " })
-		disk.set(os.ErrDeadlineExceeded)
+		disk.set(func() error {
+			time.Sleep(time.Second) // the others have it before this disk fails
+			return os.ErrDeadlineExceeded
+		})
 		if end, err := a.Append(t.Context(), key(1), 5, []byte("lost by the leader")); end != 5 || err == nil {
 			t.Errorf("append on a failing disk: %d, %v", end, err)
 		}
 		disk.set(nil)
-		c.net.part("a", "c", true) // c keeps what the leader lost, if it got it
+		if got := c.nodes["c"].local(t, key(1)); got != "kept lost by the leader" {
+			t.Fatalf("c has %q", got)
+		}
+		c.net.part("a", "c", true) // c keeps what the leader lost
 		a.must(t, key(1), 5, "other")
 		c.stop("a")
-		// b has the later bytes, c perhaps more of the earlier ones.
+		// b has the later bytes, c more of the earlier ones.
 		n := c.lead("c", 2, 200)
 		n.must(t, key(1), 10, " end")
 		if got := n.read(t, key(1)); got != "kept other end" {
