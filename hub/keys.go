@@ -216,6 +216,8 @@ type sealable struct {
 // followKeys makes use of what the log says of the keys. What this node lacks it asks
 // its peers for; an error says what is still missing.
 func (h *Hub) followKeys(ctx context.Context) error {
+	h.secrets.following.Lock()
+	defer h.secrets.following.Unlock()
 	missing, changed, err := h.secrets.follow(h.entries.View())
 	if err != nil {
 		h.log.Error("the keys in use are not on disk; if this node restarts before they are, it reads them from the log", "err", err)

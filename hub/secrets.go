@@ -31,6 +31,8 @@ type secrets struct {
 	path    string
 	cluster string
 
+	following sync.Mutex // held until those who are concerned know of what changed
+
 	mu   sync.Mutex
 	keys []*heldKey // as on disk, by kind and generation; a key is replaced, never changed
 	seen rows       // of the log, that use was made of
