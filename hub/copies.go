@@ -92,7 +92,7 @@ func (h *Hub) serveCopies(ctx context.Context) error {
 // before anything is acknowledged in this term.
 func (h *Hub) leadCopies(ctx context.Context) error {
 	m := h.entries.View().Meta()
-	in := replica.Term{Epoch: max(m.Epoch, 1), Term: h.node.Status().Term, Since: m.Index}
+	in := replica.Term{Epoch: max(m.Epoch, h.seenEpoch(), 1), Term: h.node.Status().Term, Since: m.Index}
 	err := h.copies.Lead(ctx, in)
 	if err == nil || ctx.Err() != nil {
 		return err

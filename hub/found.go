@@ -23,6 +23,9 @@ func (l *term) found(ctx context.Context) error {
 	} else if m.Cluster != h.id.Cluster {
 		return fmt.Errorf("the log is of cluster %s, this node is of %s: %w", m.Cluster, h.id.Cluster, fleet.ClusterMismatch)
 	}
+	if err := l.raise(ctx); err != nil {
+		return err
+	}
 	l.recordKeys(ctx)
 	if len(h.entries.View().Tokens()) > 0 {
 		return h.founded()
@@ -40,12 +43,7 @@ func (l *term) found(ctx context.Context) error {
 
 // founded remembers beside the log that there is one.
 func (h *Hub) founded() error {
-	if h.id.Founded {
-		return nil
-	}
-	id := h.id
-	id.Founded = true
-	return id.save(h.cfg.Dir)
+	return h.remember(func(id *identity) { id.Founded = true })
 }
 
 // bootstrapToken writes the operator token before its hash is recorded, so that a

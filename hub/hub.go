@@ -74,10 +74,12 @@ type Hub struct {
 	rotating sync.Mutex         // held while a key is replaced
 	points   func(point string) // of a rotation, for tests; nil: nobody listens
 
-	roster roster      // as on disk
-	told   []mesh.Peer // as the mesh was told
-	guests []mesh.PublicKey
-	heard  atomic.Pointer[clocks] // of the other voters
+	idMu     sync.Mutex  // held while id changes: what of it changes is read with it
+	rosterMu sync.Mutex  // held while roster changes, and to read it elsewhere
+	roster   roster      // as on disk
+	told     []mesh.Peer // as the mesh was told
+	guests   []mesh.PublicKey
+	heard    atomic.Pointer[clocks] // of the other voters
 
 	leading     atomic.Bool
 	draining    atomic.Bool
@@ -351,6 +353,11 @@ func (h *Hub) watch(ctx context.Context) error {
 
 func (h *Hub) changed(ctx context.Context, c state.Change) {
 	switch {
+	case c.What == "epoch":
+		if err := h.sawEpoch(h.entries.View().Meta().Epoch); err != nil {
+			h.log.Error("remembering the cluster's epoch failed", "err", err)
+		}
+		h.poke()
 	case c.What == "keys":
 		h.newsOfKeys()
 	case c.What == "node" || c.What == "ticket":

@@ -26,6 +26,8 @@ type identity struct {
 	Founded bool `json:"founded,omitempty"`
 	// Joined says that the node came to a cluster that others had founded.
 	Joined bool `json:"joined,omitempty"`
+	// Epoch is the greatest epoch of the cluster that the node has seen.
+	Epoch uint64 `json:"epoch,omitempty"`
 }
 
 // newID gives a prefix and a fresh ULID in lower case.

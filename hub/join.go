@@ -21,7 +21,7 @@ import (
 
 // newSessions makes the server of the runners' connections.
 func (h *Hub) newSessions() (*session.Server, error) {
-	return session.New(session.Config{
+	c := session.Config{
 		Proposer: h.entries, Spool: h.copies, Blobs: h.copies.Blobs(), Keys: h.sessionKeys,
 		Standing: func() session.Standing {
 			m := h.entries.View().Meta()
@@ -35,7 +35,13 @@ func (h *Hub) newSessions() (*session.Server, error) {
 		OnFree:  h.poke,
 		OnLive:  h.live,
 		Logger:  h.log,
-	})
+		URL:     h.url,
+	}
+	if h.network != nil {
+		c.Forward = func(w http.ResponseWriter, r *http.Request) error { return h.peers.ForwardLasting(w, r) }
+		c.Forwarded = func(r *http.Request) bool { return h.peers.Forwarded(r) }
+	}
+	return session.New(c)
 }
 
 // newWeb makes the interface for people, which also carries the runners' paths.
@@ -47,7 +53,7 @@ func (h *Hub) newWeb() *web.Server {
 		Derive: h.secrets.derive, Proxies: h.cfg.TrustedProxies, ProxiesOnly: h.cfg.inTheClear(),
 		Presence: h.sessions.Presence, Status: h.status, Ready: h.serves, AcceptClock: h.acceptClock, Settled: h.isSettled, Ticket: h.ticket,
 		Keys: h.showKeys, Rotate: h.rotate, Runners: runners, Version: h.cfg.Version, Logger: h.log,
-		HubTicket: h.hubTicket, Guest: guestKey, Cluster: h,
+		HubTicket: h.hubTicket, Guest: guestKey, Cluster: h, Archives: h,
 	}
 	if h.peers != nil {
 		c.Peers, c.Consistent = h.peers, h.node.VerifyLeader

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"time"
 
 	"tugline.dev/tugline/hub/state"
@@ -57,6 +58,19 @@ func (r roster) save(dir string) error {
 	return writeFile(filepath.Join(dir, rosterName), append(b, '\n'), 0o600)
 }
 
+// with gives the nodes on record, and those that were there before and of which the
+// record says nothing: it may have been set back to a time before they came, and only
+// a removal that it names is one.
+func (r roster) with(v state.View) []*fleet.HubNode {
+	nodes := slices.Clone(v.Nodes())
+	for _, n := range r.Nodes {
+		if _, ok := v.Node(n.ID); !ok {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
 // peers gives the nodes as the mesh takes them.
 func (r roster) peers() []mesh.Peer {
 	var out []mesh.Peer
@@ -104,7 +118,7 @@ func (h *Hub) followRoster() error {
 	if len(nodes) == 0 {
 		return nil // the record is not read yet, or nobody is on it
 	}
-	now := roster{Version: 1, Nodes: nodes}
+	now := roster{Version: 1, Nodes: h.roster.with(v)}
 	if peers := h.heardEndpoints(now.peers()); !reflect.DeepEqual(peers, h.told) {
 		h.mesh.SetPeers(peers)
 		h.told = peers
@@ -114,7 +128,9 @@ func (h *Hub) followRoster() error {
 		if err := now.save(h.cfg.Dir); err != nil {
 			h.log.Error("recording where the other nodes are failed", "err", err)
 		}
+		h.rosterMu.Lock()
 		h.roster = now
+		h.rosterMu.Unlock()
 	}
 	var guests []mesh.PublicKey
 	for _, t := range v.Guests(h.wall()) {

@@ -121,7 +121,7 @@ func (h *Hub) settleBehind(ctx context.Context) {
 	defer tick.Stop()
 	for !h.isSettled() {
 		if !h.leading.Load() && h.entries.View().Meta().Cluster == h.id.Cluster && h.peers.Ready() == nil {
-			if err := h.founded(); err != nil {
+			if err := errors.Join(h.founded(), h.sawEpoch(h.entries.View().Meta().Epoch)); err != nil {
 				h.log.Error("recording that this node has a log failed", "err", err)
 			}
 			h.settled()

@@ -80,6 +80,7 @@ func (s *Server) fleetRoutes() {
 	s.tokenRoutes()
 	s.nodeRoutes()
 	s.memberRoutes()
+	s.backupRoutes()
 	s.orphanRoutes()
 }
 

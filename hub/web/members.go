@@ -24,7 +24,8 @@ type Cluster interface {
 	Drain(ctx context.Context, id string, on bool) error
 }
 
-type memberIn struct {
+// MemberIn names a hub node in a path.
+type MemberIn struct {
 	ID string `path:"id" doc:"a hub node's id"`
 }
 
@@ -40,7 +41,7 @@ func (s *Server) memberRoutes() {
 	remove := op(http.MethodDelete, "/v1/members/{id}", "remove-member", "Take a hub node out of the cluster for good", fleet.RoleAdmin)
 	remove.DefaultStatus = http.StatusNoContent
 	huma.Register(s.api, remove, wrap(s, func(ctx context.Context, in *struct {
-		memberIn
+		MemberIn
 		Force bool   `query:"force" doc:"even if too few voters that answer are left"`
 		Why   string `query:"why" maxLength:"200" doc:"told to the node when it comes back"`
 	}) (*struct{}, error) {
@@ -65,7 +66,7 @@ func (s *Server) memberRoutes() {
 		if !on {
 			summary = "Let a drained hub node lead again"
 		}
-		huma.Register(s.api, op(http.MethodPost, "/v1/members/{id}/"+verb, verb+"-member", summary, fleet.RoleAdmin), wrap(s, func(ctx context.Context, in *memberIn) (*struct{ Body api.Members }, error) {
+		huma.Register(s.api, op(http.MethodPost, "/v1/members/{id}/"+verb, verb+"-member", summary, fleet.RoleAdmin), wrap(s, func(ctx context.Context, in *MemberIn) (*struct{ Body api.Members }, error) {
 			id := in.ID
 			if id == "leader" {
 				id = ""

@@ -80,7 +80,8 @@ type Config struct {
 	HubTicket func(secret string, expires time.Time) (ticket, command string, err error)
 	Guest     func(secret string) []byte
 	// Cluster are the hub nodes themselves.
-	Cluster Cluster
+	Cluster  Cluster
+	Archives Archives
 	// Derive gives 32 bytes that only this cluster can derive from the text, the
 	// same ones each time: under the key that is active, or under the one so many
 	// generations back, nil where there is none.
