@@ -152,9 +152,12 @@ func (m *Mesh) Env() []string {
 	if strings.HasPrefix(m.Public, "https:") { // the hub ends TLS itself
 		hub = m.Public
 	}
-	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "LANG=C.UTF-8", "TZ=UTC", "USER=tester", "LOGNAME=tester",
-		"GIT_CONFIG_NOSYSTEM=1", "E2E_MESH=" + m.Dir, "TUGLINE_HUB=" + hub, "TUGLINE_TOKEN=" + m.Token(),
-		"TUGLINE_CA_FILE=" + filepath.Join(m.Dir, "hub", "ca.pem")}
+	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "LANG=C.UTF-8", "TZ=UTC", "USER=tester", "LOGNAME=tester",
+		"GIT_CONFIG_NOSYSTEM=1", "E2E_MESH=" + m.Dir, "TUGLINE_HUB=" + hub, "TUGLINE_TOKEN=" + m.Token()}
+	if strings.HasPrefix(hub, "https:") {
+		env = append(env, "TUGLINE_CA_FILE="+filepath.Join(m.Dir, "hub", "ca.pem"))
+	}
+	return env
 }
 
 func (m *Mesh) Token() string {
