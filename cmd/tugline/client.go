@@ -285,7 +285,7 @@ func (c *client) why(err error) string {
 	var timeout net.Error
 	switch {
 	case errors.As(err, &cert):
-		return "its certificate is not trusted here (" + cert.Err.Error() + "); give the hub's CA with --ca-file"
+		return "its certificate is not trusted here (" + cert.Err.Error() + "); give the hub's CA with --ca-file (where it was replaced, `tugline hub keys --ca` on the hub's machine prints the new one)"
 	case errors.As(err, &dns):
 		return "the name " + dns.Name + " is not known; check the URL and the network"
 	case errors.Is(err, syscall.ECONNREFUSED):

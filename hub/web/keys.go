@@ -81,6 +81,10 @@ func next(kind string, all []api.Key, overlap time.Duration) string {
 	case fleet.KeySigning:
 		return "Orders are signed with the new key from now on, and every runner learns it from the old one, also one that is offline now. There is nothing to do."
 	}
+	kept := overlap.String()
+	if n := overlap / (24 * time.Hour); n > 1 && overlap == n*24*time.Hour {
+		kept = fmt.Sprintf("%d days", n)
+	}
 	return fmt.Sprintf("Runners learn the new CA as they are connected, and the hubs show its certificates once all of them have; the old one stays trusted for %s. "+
-		"Give people who keep a copy of the hub's ca.pem the new one before that ends (`tugline hub keys --ca` prints it); a runner that does not connect until then has to enrol again.", overlap)
+		"Give people who keep a copy of the hub's ca.pem the new one before that ends (`tugline hub keys --ca` prints it); a runner that does not connect until then has to enrol again.", kept)
 }

@@ -51,7 +51,7 @@ func TestRotate(t *testing.T) {
 		{api.RotateRequest{Kind: "hmac"}, defaultOverlap, []string{"without a pause", "0 use an old one", "30 days", "hub ticket --for"}},
 		{api.RotateRequest{Kind: "hmac"}, defaultOverlap, []string{"3 use an old one"}},
 		{api.RotateRequest{Kind: "signing"}, defaultOverlap, []string{"nothing to do"}},
-		{api.RotateRequest{Kind: "ca"}, defaultOverlap, []string{"168h", "hub keys --ca"}},
+		{api.RotateRequest{Kind: "ca"}, defaultOverlap, []string{"7 days", "hub keys --ca"}},
 		{api.RotateRequest{Kind: "ca", Overlap: "36h"}, 36 * time.Hour, []string{"36h"}},
 	} {
 		r := get[api.Rotation](w, request{method: "POST", path: "/v1/keys/rotate", role: fleet.RoleAdmin, key: fmt.Sprint("k", i), body: c.body})
