@@ -1,10 +1,11 @@
 # The two commands of the README are `make demo` and `make test`.
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+IMAGE   ?= tugline
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 export CGO_ENABLED = 0
 
-.PHONY: help build demo test check unit race e2e test-harness soak bench cross clean
+.PHONY: help build demo test check unit race e2e test-harness soak bench cross image clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +49,11 @@ bench: ## figures, printed beside the last committed ones
 cross: ## every platform that is shipped
 	@for p in darwin/arm64 darwin/amd64 linux/arm64 linux/amd64; do \
 	  echo "  $$p"; GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/tugline-$${p%/*}-$${p#*/} ./cmd/tugline || exit 1; done
+
+image: ## the hub's image, from nothing but the binary; IMAGE names it
+	@mkdir -p bin/image/data
+	GOOS=linux $(GO) build -tags image -trimpath -ldflags '$(LDFLAGS)' -o bin/image/tugline ./cmd/tugline
+	docker build -q -f installers/hub/Dockerfile -t $(IMAGE) bin/image
 
 clean: ## what make made
 	rm -rf bin

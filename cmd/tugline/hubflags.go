@@ -26,16 +26,9 @@ var momentary = map[string]bool{
 // One that this version has no longer is an error that names it.
 func recallFlags(f *pflag.FlagSet, dir string) error {
 	path := filepath.Join(dir, hubFlagsFile)
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+	was, err := readFlags(dir)
 	if err != nil {
-		return fail(exitFailed, "cannot read how this hub was last run: %v", err)
-	}
-	var was map[string][]string
-	if err := json.Unmarshal(b, &was); err != nil {
-		return fail(exitUsage, "%s is damaged (%v); remove it, and give all flags once more", path, err)
+		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(was)) {
 		if fl := f.Lookup(name); fl == nil {
@@ -50,6 +43,22 @@ func recallFlags(f *pflag.FlagSet, dir string) error {
 		}
 	}
 	return nil
+}
+
+// readFlags reads how the hub was last run; nothing where it never was.
+func readFlags(dir string) (was map[string][]string, err error) {
+	path := filepath.Join(dir, hubFlagsFile)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fail(exitFailed, "cannot read how this hub was last run: %v", err)
+	}
+	if err := json.Unmarshal(b, &was); err != nil {
+		return nil, fail(exitUsage, "%s is damaged (%v); remove it, and give all flags once more", path, err)
+	}
+	return was, nil
 }
 
 // keepFlags records how the hub is run now.

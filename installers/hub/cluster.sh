@@ -17,7 +17,7 @@ in_hub1() { compose exec -T hub1 /tugline "$@"; }
 
 ready() {
   i=0
-  until in_hub1 hub status --data-dir /data >/dev/null 2>&1; do
+  until in_hub1 hub ready >/dev/null 2>&1; do
     i=$((i + 1))
     if [ $i -gt 60 ]; then
       echo "cluster.sh: the first node does not answer; look at: docker logs" >&2
@@ -32,10 +32,10 @@ up)
   compose up -d hub1
   ready
   # A node that has joined before does not look at the ticket.
-  TUGLINE_TICKET=$(in_hub1 hub ticket --data-dir /data --role hub --uses 2 --ttl 15m)
+  TUGLINE_TICKET=$(in_hub1 hub ticket --role hub --uses 2 --ttl 15m)
   export TUGLINE_TICKET
   compose up -d hub2 hub3
-  in_hub1 hub members --data-dir /data
+  in_hub1 hub members
   echo "People and runners reach the cluster at https://localhost:7440, :7450 and :7460."
   ;;
 down)
