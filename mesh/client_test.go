@@ -47,6 +47,23 @@ func TestGuest(t *testing.T) {
 	if got := <-join; got != "" {
 		t.Errorf("a guest is called %q", got)
 	}
+	// It may hold sixteen connections, not more.
+	var held []net.Conn
+	for range connsMax[ClassGuest] + 1 {
+		if c, err := c.DialPort(soon(t, 5000), PortJoin); err == nil {
+			held = append(held, c)
+		}
+	}
+	answered := 0
+	for _, c := range held {
+		if say(c, "and me") == nil {
+			answered++
+		}
+		c.Close()
+	}
+	if want := connsMax[ClassGuest] - 1; answered != want {
+		t.Errorf("%d more connections of a guest were answered, want %d", answered, want)
+	}
 	for _, port := range []int{PortRaft, PortPeer, PortRunner, PortGossip} {
 		if _, err := c.DialPort(soon(t, 150), port); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a guest dialled port %d: %v", port, err)

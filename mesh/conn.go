@@ -37,6 +37,9 @@ func (c *Conn) Peer() string { return c.peer.id }
 // Class says what the far end is.
 func (c *Conn) Class() Class { return c.peer.class }
 
+// connsMax bounds what one peer may open here; nodes trust each other.
+var connsMax = [...]int{ClassNode: 0, ClassGuest: 16, ClassRunner: 64}
+
 // adopt makes a connection of an endpoint, if its peer still belongs to the set.
 func (m *Mesh) adopt(p *member, wq *waiter.Queue, ep tcpip.Endpoint) (*Conn, error) {
 	tune(ep, p.class)
@@ -46,6 +49,10 @@ func (m *Mesh) adopt(p *member, wq *waiter.Queue, ep tcpip.Endpoint) (*Conn, err
 	if p.gone {
 		ep.Abort()
 		return nil, errRemoved
+	}
+	if limit := connsMax[p.class]; limit > 0 && len(p.conns) >= limit {
+		ep.Abort()
+		return nil, fmt.Errorf("a %s has %d connections, as many as it may: %w", p.class, limit, fleet.TooLarge)
 	}
 	p.conns[c] = struct{}{}
 	return c, nil

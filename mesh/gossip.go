@@ -128,6 +128,11 @@ func StartGossip(c GossipConfig) (*Gossip, error) {
 func (g *Gossip) Join(ids ...string) {
 	g.mu.Lock()
 	g.want = slices.Clone(ids)
+	for id, m := range g.seen {
+		if !m.Alive && !slices.Contains(ids, id) {
+			delete(g.seen, id)
+		}
+	}
 	g.mu.Unlock()
 	g.carrier.poke()
 }
@@ -164,7 +169,8 @@ func (g *Gossip) missing() []string {
 	})
 }
 
-// Members are the nodes that were ever seen or asked for, this one too, by id.
+// Members are the nodes that should be there, this one, and whoever else was seen
+// since Join was last called; by id.
 func (g *Gossip) Members() []GossipMember {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -89,7 +89,7 @@ func (e *linkEndpoint) SetOnCloseAction(func())                 {}
 const (
 	minRTO       = 100 * time.Millisecond // the stack's 200 ms is a long time for a commit
 	maxRTO       = 2 * time.Second        // a path that comes back is used within this
-	maxRetries   = 8                      // of one segment; the connection ends some 11 s after the first
+	maxRetries   = 7                      // of one segment; the connection ends some 9 s after the first
 	keepIdle     = 3 * time.Second        // a silent one between nodes is asked after this,
 	keepInterval = 1500 * time.Millisecond
 	keepCount    = 3 // so it ends 7.5 s after the peer's last word;

@@ -91,11 +91,11 @@ func (m *Mesh) set(class Class, want []wanted) {
 		return
 	}
 	var (
-		config strings.Builder
-		cut    []*Conn
-		seen   = map[string]bool{}
-		taken  = map[PublicKey]string{m.key.Public(): "this node"}
-		fresh  []*member
+		remove, config strings.Builder // removals first: a key may go from one to another
+		cut            []*Conn
+		seen           = map[string]bool{}
+		taken          = map[PublicKey]string{m.key.Public(): "this node"}
+		fresh          []*member
 	)
 	for name, p := range m.members {
 		if p.class != class {
@@ -116,7 +116,7 @@ func (m *Mesh) set(class Class, want []wanted) {
 		cur := m.members[name]
 		if cur != nil && !slices.ContainsFunc(cur.links, func(l *link) bool { return slices.Contains(keys, l.key) }) {
 			m.log.Info("peer has a new key", "node", w.id)
-			cut = append(cut, m.drop(&config, cur)...)
+			cut = append(cut, m.drop(&remove, cur)...)
 			cur = nil
 		}
 		if cur == nil {
@@ -130,7 +130,7 @@ func (m *Mesh) set(class Class, want []wanted) {
 		}
 		added, dropped := cur.relink(m.cfg.Cluster, keys)
 		for _, l := range dropped {
-			fmt.Fprintf(&config, "public_key=%s\nremove=true\n", l.key.hex())
+			fmt.Fprintf(&remove, "public_key=%s\nremove=true\n", l.key.hex())
 		}
 		at := ""
 		if len(added) > 0 && len(cur.links) > len(added) {
@@ -145,12 +145,12 @@ func (m *Mesh) set(class Class, want []wanted) {
 	}
 	for name, p := range m.members {
 		if p.class == class && !seen[name] {
-			cut = append(cut, m.drop(&config, p)...)
+			cut = append(cut, m.drop(&remove, p)...)
 		}
 	}
 	// The data path first: from here on nothing of a removed peer comes in.
 	m.tun.table.Store(newTable(m.everybody()))
-	if err := m.dev.IpcSet(config.String()); err != nil {
+	if err := m.dev.IpcSet(remove.String() + config.String()); err != nil {
 		m.log.Error("set the peers of the mesh", "err", err)
 	}
 	for _, p := range fresh {

@@ -254,6 +254,24 @@ func TestReplacedKey(t *testing.T) {
 	}
 }
 
+// TestKeyMoves: a key that goes from one id to another in one step serves the other.
+func TestKeyMoves(t *testing.T) {
+	t.Parallel()
+	nodes := newNodes(t, 3)
+	echo(t, listen(t, nodes[0].Mesh, PortRaft))
+	for range 4 { // whatever the order of the map
+		for _, id := range []string{"n-8", "n-9"} {
+			p := nodes[1].peer()
+			p.ID = id
+			nodes[0].SetPeers([]Peer{p, nodes[2].peer()})
+			eventually(t, id+" is heard", 8*time.Second, func() bool {
+				s, ok := nodes[0].Status(id)
+				return ok && !s.Heard.IsZero()
+			})
+		}
+	}
+}
+
 // TestBadLine: over a line that loses a tenth and delays the rest, everything arrives.
 func TestBadLine(t *testing.T) {
 	t.Parallel()
