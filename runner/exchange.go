@@ -49,7 +49,7 @@ type unsent struct {
 }
 
 // dialHTTP opens a session over plain requests.
-func (g greeting) dialHTTP(ctx context.Context, n *network, base string) (s *session, w wire.Welcome, where []string, err error) {
+func (g greeting) dialHTTP(ctx context.Context, n *network, base string) (s *session, w wire.Welcome, where pointer, err error) {
 	e := &exchange{
 		client: n.client, url: strings.TrimSuffix(base, "/") + wire.ExchangePath(g.id.Runner),
 		frames: make(chan []wire.Frame), ready: make(chan struct{}, 1), room: make(chan struct{}, 1),
@@ -61,19 +61,33 @@ func (g greeting) dialHTTP(ctx context.Context, n *network, base string) (s *ses
 	challenge, header, err := e.post(wire.ChannelOpen, nil, wire.HandshakeTime)
 	if err != nil {
 		e.cancel()
-		if leader := header.Get(wire.LeaderHeader); leader != "" {
-			where = append(where, leader)
+		var r *refusedError
+		if errors.As(err, &r) {
+			where = r.pointer
 		}
 		return nil, w, where, fmt.Errorf("connect to %s: %w", base, err)
 	}
 	e.session = header.Get(wire.SessionHeader)
+	if err := g.turn.take(e.ctx); err != nil {
+		e.cancel()
+		return nil, w, where, err
+	}
 	s, w, err = e.greet(g, base, challenge)
 	if err != nil {
+		g.turn.give()
 		e.cancel()
-		return nil, w, nil, fmt.Errorf("connect to %s: %w", base, err)
+		return nil, w, where, fmt.Errorf("connect to %s: %w", base, err)
 	}
-	return s, w, nil, nil
+	return s, w, where, nil
 }
+
+// refusedError is a request that was answered, but not as asked.
+type refusedError struct {
+	error
+	pointer pointer
+}
+
+func (r *refusedError) Unwrap() error { return r.error }
 
 func (e *exchange) greet(g greeting, base string, challenge []byte) (*session, wire.Welcome, error) {
 	var w wire.Welcome
@@ -207,6 +221,9 @@ func (e *exchange) repeat(channel string, body []byte, within time.Duration) ([]
 			return nil, err
 		}
 		last = err
+		if try == exchangeTries-1 {
+			break
+		}
 		select {
 		case <-time.After(jitter(wait)):
 		case <-e.ctx.Done():
@@ -237,7 +254,7 @@ func (e *exchange) post(channel string, body []byte, within time.Duration) ([]by
 		return nil, res.Header, fmt.Errorf("exchange: %w", err)
 	}
 	if res.StatusCode != http.StatusOK {
-		return nil, res.Header, problemOf(res.StatusCode, b)
+		return nil, res.Header, &refusedError{problemOf(res.StatusCode, b), pointed(res, b)}
 	}
 	return b, res.Header, nil
 }

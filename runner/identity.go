@@ -33,7 +33,8 @@ type identity struct {
 	Master     uint64            `json:"master,omitempty"`  // generation of the cluster's HMAC key that it comes from; absent: the first
 	Rekey      *rekey            `json:"rekey,omitempty"`   // its successor, until a hub has welcomed it
 	Signing    []wire.SigningKey `json:"signing,omitempty"` // as told last; the last is pinned
-	Hubs       []string          `json:"hubs,omitempty"`
+	Hubs       []string          `json:"hubs,omitempty"`    // of the ticket
+	Known      []string          `json:"known,omitempty"`   // as told last, the leader first
 	Trust      wire.Trust        `json:"trust,omitempty"`
 	Pin        []byte            `json:"pin,omitempty"`
 	Pins       [][]byte          `json:"pins,omitempty"` // further ones, while one CA takes the place of another

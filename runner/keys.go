@@ -95,6 +95,7 @@ func (k *keyring) change(f func(*identity)) error {
 		return err
 	}
 	k.id.HMACKey, k.id.Master, k.id.Rekey, k.id.Signing, k.id.Pin, k.id.Pins = n.HMACKey, n.Master, n.Rekey, n.Signing, n.Pin, n.Pins
+	k.id.Known = n.Known
 	return nil
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -38,7 +36,8 @@ type link struct {
 	mu         sync.Mutex
 	session    *session
 	changed    chan struct{} // closed and replaced when session changes
-	hubs       []string      // base URLs as last learnt
+	hubs       []string      // base URLs as last learnt, the leader's first
+	successors []string      // of a hub that said that it restarts, until another welcomes this runner
 	restarting time.Time     // until then the hub's absence is announced
 	outputs    map[streamKey]chan wire.OutputAck
 	permits    map[uint64]chan wire.PermitReply
@@ -60,7 +59,7 @@ func newLink(r *Runner, id *identity) (*link, error) {
 	}
 	l := &link{
 		r: r, id: id, keys: keys, net: n, beatNow: make(chan bool, 1), inflight: make(chan struct{}, wire.OutputInFlight),
-		changed: make(chan struct{}), hubs: slices.Clone(id.Hubs), outputs: map[streamKey]chan wire.OutputAck{}, permits: map[uint64]chan wire.PermitReply{},
+		changed: make(chan struct{}), outputs: map[streamKey]chan wire.OutputAck{}, permits: map[uint64]chan wire.PermitReply{},
 	}
 	return l, nil
 }
@@ -74,7 +73,8 @@ func (l *link) run(ctx context.Context) error {
 		mode := l.r.transportMode()
 		useHTTP := mode == "http" || mode == "auto" && time.Now().Before(httpUntil)
 		s, err := l.connect(ctx, useHTTP)
-		if err == nil {
+		ended := err == nil
+		if ended {
 			failedUpgrades = 0
 			again := func() bool { return false }
 			if mode == "auto" && useHTTP {
@@ -99,14 +99,8 @@ func (l *link) run(ctx context.Context) error {
 		if away := l.sentAway(err); away != nil {
 			return away
 		}
-		limit := maxBackoff
-		l.mu.Lock()
-		if time.Now().Before(l.restarting) {
-			limit = time.Second
-		}
-		l.mu.Unlock()
-		wait := ladder.wait(limit)
-		l.r.log.Info("not connected", "retry_in", wait.Round(time.Millisecond).String(), "err", err)
+		wait := l.pause(&ladder, ended, err)
+		l.away(wait, err)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -134,51 +128,13 @@ func (l *link) sentAway(err error) error {
 	return &StandDown{Code: g.Code, Detail: g.Detail, Name: l.id.Name}
 }
 
-// connect tries every known hub once.
-func (l *link) connect(ctx context.Context, useHTTP bool) (*session, error) {
-	l.mu.Lock()
-	hubs := slices.Clone(l.hubs)
-	l.mu.Unlock()
-	if len(hubs) == 0 {
-		hubs = slices.Clone(l.id.Hubs)
-	}
-	tried := map[string]bool{}
-	var last error
-	for len(hubs) > 0 && len(tried) < 32 {
-		base := strings.TrimSuffix(hubs[0], "/")
-		hubs = hubs[1:]
-		if tried[base] {
-			continue
-		}
-		tried[base] = true
-		s, w, where, err := l.greet(ctx, base, useHTTP)
-		if err == nil {
-			l.learn(base, w)
-			return s, nil
-		}
-		if ctx.Err() != nil {
-			return nil, err
-		}
-		var g2 *goodbyeError
-		if errors.As(err, &g2) && l.sentAway(err) != nil {
-			return nil, err
-		}
-		hubs = append(where, hubs...)
-		// What made the upgrade fail matters more than an address that does not answer.
-		if last == nil || errors.Is(err, errUpgrade) {
-			last = err
-		}
-	}
-	return nil, last
-}
-
 // greet opens a session at one hub. Where a new key is not known there, the former one
 // is tried.
-func (l *link) greet(ctx context.Context, base string, useHTTP bool) (*session, wire.Welcome, []string, error) {
-	g := greeting{r: l.r, id: l.id, pinned: l.keys.pinned()}
+func (l *link) greet(ctx context.Context, base string, useHTTP bool, t turn) (*session, wire.Welcome, pointer, error) {
+	g := greeting{r: l.r, id: l.id, pinned: l.keys.pinned(), turn: t}
 	var fresh bool
 	g.key, fresh = l.keys.hello()
-	dial := func() (*session, wire.Welcome, []string, error) {
+	dial := func() (*session, wire.Welcome, pointer, error) {
 		if useHTTP {
 			return g.dialHTTP(ctx, l.net, base)
 		}
@@ -196,20 +152,7 @@ func (l *link) greet(ctx context.Context, base string, useHTTP bool) (*session, 
 	if err := l.keys.welcomed(fresh, s.chain); err != nil {
 		l.r.trouble(err) // it is found out again at the next handshake
 	}
-	return s, w, nil, nil
-}
-
-// learn keeps the addresses of a welcome, the one that answered first.
-func (l *link) learn(base string, w wire.Welcome) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	hubs := []string{base}
-	for _, h := range slices.Concat([]string{w.Leader}, w.Hubs, l.id.Hubs) {
-		if h != "" && !contains(hubs, h) && len(hubs) < 32 {
-			hubs = append(hubs, h)
-		}
-	}
-	l.hubs = hubs
+	return s, w, pointer{}, nil
 }
 
 // serve runs one session to its end.
@@ -292,6 +235,7 @@ func (l *link) take(s *session, f wire.Frame, sets chan wire.HeartbeatReply) err
 			return fmt.Errorf("decode heartbeat reply: %w", err)
 		}
 		s.heard(rep.Time)
+		l.leads(rep.Leader)
 		s.clockMu.Lock()
 		s.interval = bounded(rep.Interval)
 		s.clockMu.Unlock()
@@ -342,10 +286,7 @@ func (l *link) take(s *session, f wire.Frame, sets chan wire.HeartbeatReply) err
 		if err := wire.Decode(f.Body, &re); err != nil {
 			return fmt.Errorf("decode restart: %w", err)
 		}
-		l.mu.Lock()
-		l.restarting = time.Now().Add(re.After + re.For)
-		l.mu.Unlock()
-		l.r.log.Info("the hub is about to restart", "after", re.After.String(), "for", re.For.String())
+		l.restarts(re)
 	case wire.TypeGoodbye:
 		return goodbyeOf(f)
 	}

@@ -97,6 +97,7 @@ type greeting struct {
 	id     *identity
 	key    []byte            // of this runner
 	pinned ed25519.PublicKey // signs orders, or announces what does
+	turn   turn              // taken before the hello, given back where it led to nothing
 }
 
 // answer checks a challenge and gives the hello with the key of the session.

@@ -28,7 +28,7 @@ type wsLink struct {
 
 // dialWS opens a session over a WebSocket. The error wraps errUpgrade where the
 // network or the hub made none of the connection; where points to the leader.
-func (g greeting) dialWS(ctx context.Context, n *network, base string) (s *session, w wire.Welcome, where []string, err error) {
+func (g greeting) dialWS(ctx context.Context, n *network, base string) (s *session, w wire.Welcome, where pointer, err error) {
 	d := websocket.Dialer{
 		Subprotocols: []string{wire.Subprotocol}, HandshakeTimeout: dialTime, TLSClientConfig: n.tls, ReadBufferSize: 4 << 10, WriteBufferSize: 4 << 10,
 	}
@@ -45,10 +45,9 @@ func (g greeting) dialWS(ctx context.Context, n *network, base string) (s *sessi
 		body, readErr := io.ReadAll(io.LimitReader(res.Body, wire.MaxEnrol))
 		_ = res.Body.Close()
 		if err != nil && readErr == nil {
-			where = redirect(res)
-			err = fmt.Errorf("%w: %w", errUpgrade, problemOf(res.StatusCode, body))
-			if len(where) > 0 {
-				err = fmt.Errorf("another hub leads: %w", fleet.Unavailable)
+			err = problemOf(res.StatusCode, body)
+			if where = pointed(res, body); !where.alive {
+				err = fmt.Errorf("%w: %w", errUpgrade, err)
 			}
 		}
 	}
@@ -59,29 +58,29 @@ func (g greeting) dialWS(ctx context.Context, n *network, base string) (s *sessi
 	defer stop()
 	conn.SetReadLimit(wire.MaxFrame)
 	l := &wsLink{conn: conn}
-	s, w, err = l.greet(g, base)
+	s, w, err = l.greet(ctx, g, base)
 	if err != nil {
 		_ = conn.Close()
-		return nil, w, nil, fmt.Errorf("connect to %s: %w", base, err)
+		return nil, w, where, fmt.Errorf("connect to %s: %w", base, err)
 	}
-	return s, w, nil, nil
+	return s, w, where, nil
 }
 
-func redirect(res *http.Response) []string {
-	if leader := res.Header.Get(wire.LeaderHeader); leader != "" {
-		return []string{leader}
-	}
-	return nil
-}
-
-func (l *wsLink) greet(g greeting, base string) (*session, wire.Welcome, error) {
-	var w wire.Welcome
+func (l *wsLink) greet(ctx context.Context, g greeting, base string) (_ *session, w wire.Welcome, err error) {
 	l.expect(wire.HandshakeTime)
 	challenge, err := l.message()
 	if err != nil {
 		// A middlebox that lets the upgrade through and then no frame is no WebSocket either.
 		return nil, w, fmt.Errorf("%w: read challenge: %w", errUpgrade, err)
 	}
+	if err := g.turn.take(ctx); err != nil {
+		return nil, w, err
+	}
+	defer func() {
+		if err != nil {
+			g.turn.give()
+		}
+	}()
 	hello, s, err := g.answer(challenge)
 	if err != nil {
 		return nil, w, err
