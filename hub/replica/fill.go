@@ -182,7 +182,7 @@ func (r *Replica) compareWith(ctx context.Context, p *peer, want Wanted, lacks *
 	}
 	for _, b := range blobs {
 		err := eachBlob(ctx, l, b, func(b blobInfo) {
-			if !want.blob(b.Digest) {
+			if !want.blob(b.Digest) || r.wasDropped(string(b.Digest)) {
 				return
 			}
 			if _, err := r.blobs.Stat(b.Digest); errors.Is(err, fleet.BlobMissing) {

@@ -240,6 +240,7 @@ func TestNotWanted(t *testing.T) {
 		}
 		a.put(t, "old")
 		a.put(t, "new")
+		a.put(t, "dropped")
 		eventually(t, "all is copied", func() bool { d := a.Debt()["b"]; return d.Known && d.Bytes == 0 })
 		b := c.nodes["b"]
 		for _, err := range []error{b.store.Delete(key(1).Job), b.Delete(key(2).Job), b.blobs.Delete(digestOf("old"))} {
@@ -247,12 +248,21 @@ func TestNotWanted(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		// The times of files are the disk's, not the bubble's.
+		if freed, err := b.Blobs().DeleteUnused(digestOf("dropped"), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)); freed != 7 || err != nil {
+			t.Fatalf("delete a blob: %d, %v", freed, err)
+		}
 		time.Sleep(20 * time.Minute)
 		if got := b.local(t, key(1)) + b.local(t, key(2)); got != "" {
 			t.Errorf("deleted output came back: %q", got)
 		}
-		if _, err := b.blobs.Stat(digestOf("old")); err == nil {
-			t.Error("a deleted blob came back")
+		for _, s := range []string{"old", "dropped"} {
+			if _, err := b.blobs.Stat(digestOf(s)); err == nil {
+				t.Errorf("the deleted blob %q came back", s)
+			}
+		}
+		if _, err := b.blobs.Stat(digestOf("new")); err != nil {
+			t.Errorf("a blob that is wanted: %v", err)
 		}
 		if d := b.Debt()["b"]; !d.Known || d.Bytes != 0 {
 			t.Errorf("what is not wanted is a debt: %+v", d)

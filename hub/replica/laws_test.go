@@ -340,7 +340,7 @@ func (s *story) end() {
 // TestLaws: whatever happens, what was acknowledged is on every later leader, byte
 // for byte, and in the end on all. REPLICA_SEED runs one seed.
 func TestLaws(t *testing.T) {
-	first, n := uint64(0), uint64(25)
+	first, n := uint64(0), uint64(10)
 	if text := os.Getenv("REPLICA_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {

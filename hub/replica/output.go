@@ -150,16 +150,39 @@ func ask(ctx context.Context, peers []*peer, m *message, f func(p *peer, a *mess
 // Delete removes a job's streams from this node, and does not fetch them from the
 // others again while the replica runs.
 func (r *Replica) Delete(job fleet.JobID) error {
-	r.mu.Lock()
-	r.dropped[job] = true
-	r.mu.Unlock()
+	r.drop(string(job))
 	return r.spool.Delete(job)
 }
 
-func (r *Replica) isDropped(job fleet.JobID) bool {
+// DeleteUnused is blob.Store.DeleteUnused on this node, which does not fetch the
+// blob from the others again while the replica runs, unless it is stored anew.
+func (b *Blobs) DeleteUnused(d fleet.Digest, since time.Time) (freed int64, err error) {
+	freed, err = b.r.blobs.DeleteUnused(d, since)
+	if freed > 0 {
+		b.r.drop(string(d))
+	}
+	return freed, err
+}
+
+// maxDropped bounds what is remembered of deletions. Beyond it all is forgotten:
+// what was deleted here and not elsewhere is fetched once more.
+const maxDropped = 200_000
+
+func (r *Replica) drop(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.dropped[job]
+	if len(r.dropped) >= maxDropped {
+		clear(r.dropped)
+	}
+	r.dropped[name] = true
+}
+
+func (r *Replica) isDropped(job fleet.JobID) bool { return r.wasDropped(string(job)) }
+
+func (r *Replica) wasDropped(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.dropped[name]
 }
 
 // Reader is spool.Store.Reader, where what this node lacks comes from one that has

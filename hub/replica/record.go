@@ -34,7 +34,8 @@ type record struct {
 	size     int64
 	promised Ballot
 	stamps   map[spool.Key]stamp
-	failed   error // the disk refused: nothing is recorded any more
+	torn     bool // the disk refused: what the file holds after size is not known
+	closed   bool
 
 	waiting []entry
 	group   *group // of those in waiting
@@ -122,8 +123,8 @@ func (r *record) close() {
 	if r.file != nil {
 		r.file.Close() // what was answered for is synced
 		r.file = nil
-		r.failed = fs.ErrClosed
 	}
+	r.closed = true
 }
 
 // promise gives the highest ballot that this node promised to obey.
@@ -170,10 +171,6 @@ func (r *record) set(k spool.Key, st stamp) error {
 // put makes an entry durable and then has it count.
 func (r *record) put(e entry) error {
 	r.mu.Lock()
-	if r.failed != nil {
-		defer r.mu.Unlock()
-		return r.failed
-	}
 	if r.group == nil {
 		r.group = &group{done: make(chan struct{})}
 	}
@@ -198,8 +195,14 @@ func (r *record) put(e entry) error {
 
 // write makes entries durable; mu is held, and let go while the disk works.
 func (r *record) write(entries []entry) error {
-	if r.failed != nil {
-		return r.failed
+	if r.closed {
+		return fmt.Errorf("record ballots: %w", fs.ErrClosed)
+	}
+	if r.torn {
+		if err := r.rewrite(); err != nil {
+			return fmt.Errorf("record ballots: %w", durable.Coded(err))
+		}
+		r.torn = false
 	}
 	var b []byte
 	for _, e := range entries {
@@ -213,9 +216,8 @@ func (r *record) write(entries []entry) error {
 	}
 	r.mu.Lock()
 	if err != nil {
-		// What the disk holds now is not known; a start reads it again.
-		r.failed = fmt.Errorf("record ballots: %w", durable.Coded(err))
-		return r.failed
+		r.torn = true
+		return fmt.Errorf("record ballots: %w", durable.Coded(err))
 	}
 	r.size += int64(len(b))
 	for _, e := range entries {
@@ -223,10 +225,10 @@ func (r *record) write(entries []entry) error {
 	}
 	if r.size > compactAt && r.size > 4*maxRecord*int64(len(r.stamps)+1) {
 		if err := r.rewrite(); err != nil {
-			r.failed = fmt.Errorf("write ballots anew: %w", durable.Coded(err))
+			r.torn = true // it is tried again before anything else is written
 		}
 	}
-	return r.failed
+	return nil
 }
 
 // forget drops the stamps of streams that are no more, without waiting for a disk:

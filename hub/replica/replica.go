@@ -134,7 +134,7 @@ type Replica struct {
 	wg      sync.WaitGroup  // of what Run owns
 	lead    *term           // nil: not leading
 	turned  chan struct{}   // closed and replaced when lead changes
-	dropped map[fleet.JobID]bool
+	dropped map[string]bool // jobs and blobs that were deleted here
 
 	changed chan struct{} // the members may have changed
 	compare chan struct{} // compare soon
@@ -148,7 +148,7 @@ func New(c Config) (*Replica, error) {
 	}
 	r := &Replica{
 		cfg: c, log: c.Logger, spool: c.Spool, blobs: c.Blobs,
-		peers: map[string]*peer{}, turned: make(chan struct{}), dropped: map[fleet.JobID]bool{},
+		peers: map[string]*peer{}, turned: make(chan struct{}), dropped: map[string]bool{},
 		changed: make(chan struct{}, 1), compare: make(chan struct{}, 1),
 	}
 	var err error

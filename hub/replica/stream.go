@@ -293,9 +293,11 @@ func (s *stream) finish(ctx context.Context, length int64, digest fleet.Digest) 
 		return errDeposed
 	}
 	s.order.Lock()
-	err := r.spool.Seal(ctx, s.key, length, digest)
-	if err == nil {
+	var err error
+	if digest == "" {
 		digest, err = r.spool.SealSum(ctx, s.key, length)
+	} else {
+		err = r.spool.Seal(ctx, s.key, length, digest)
 	}
 	s.order.Unlock()
 	if err != nil {

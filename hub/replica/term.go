@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tugline.dev/tugline/hub/spool"
@@ -231,6 +232,9 @@ func (t *term) welcome(p *peer) {
 	}
 }
 
+// openAtOnce bounds the streams that are opened at once for a peer that came up.
+const openAtOnce = 32
+
 // settle compares the streams that are not sealed, and opens those that differ.
 func (t *term) settle(p *peer, l *link) bool {
 	r := t.r
@@ -254,19 +258,26 @@ func (t *term) settle(p *peer, l *link) bool {
 			differ = append(differ, k)
 		}
 	}
-	whole := true
+	var failed atomic.Bool
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, openAtOnce)
 	for _, k := range differ {
-		ctx, cancel := r.patient(t.ctx)
-		s, err := t.open(ctx, k)
-		cancel()
-		if err != nil {
-			whole = false
-			continue
-		}
-		s.offer(p)
-		s.leave()
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			ctx, cancel := r.patient(t.ctx)
+			defer cancel()
+			s, err := t.open(ctx, k)
+			if err != nil {
+				failed.Store(true)
+				return
+			}
+			s.offer(p)
+			s.leave()
+		})
 	}
-	return whole
+	wg.Wait()
+	return !failed.Load()
 }
 
 // tidy forgets streams that nobody uses and every connected peer has whole.

@@ -107,25 +107,6 @@ func (s *Store) Sum(ctx context.Context, k Key, from, to int64) (fleet.Digest, e
 	return fleet.Digest(hex.EncodeToString(sum.Sum(nil))), nil
 }
 
-// SealSum is Seal with the digest of what is stored, which it gives.
-func (s *Store) SealSum(ctx context.Context, k Key, length int64) (fleet.Digest, error) {
-	info, _ := s.Peek(k)
-	if info.Sealed && info.Size == length && info.Digest != "" {
-		return info.Digest, nil
-	}
-	if info.Size != length {
-		return "", s.Seal(ctx, k, length, "") // what is wrong with it
-	}
-	d, err := s.Sum(ctx, k, 0, length)
-	if err == nil {
-		err = s.Seal(ctx, k, length, d)
-	}
-	if err != nil {
-		return "", err
-	}
-	return d, nil
-}
-
 // Cut takes back everything after the first size bytes, acknowledged or not, and
 // the seal with it. Who calls it knows that nobody counts on those bytes. Errors:
 // fleet.SpoolGap if there are fewer bytes, BadRequest, NotFound, Unavailable.

@@ -58,73 +58,86 @@ func parseSeal(data []byte) (*seal, error) {
 // missing, SpoolMismatch if there are more or other ones, DiskFull, BadRequest,
 // Unavailable.
 func (s *Store) Seal(ctx context.Context, k Key, length int64, digest fleet.Digest) error {
+	_, err := s.seal(ctx, k, length, digest, digest != "")
+	return err
+}
+
+// SealSum is Seal with the digest of what is stored, which it gives.
+func (s *Store) SealSum(ctx context.Context, k Key, length int64) (fleet.Digest, error) {
+	return s.seal(ctx, k, length, "", true)
+}
+
+func (s *Store) seal(ctx context.Context, k Key, length int64, digest fleet.Digest, sum bool) (fleet.Digest, error) {
 	if err := k.check(); err != nil {
-		return err
+		return "", err
 	}
 	if length < 0 || digest != "" && !digest.Valid() {
-		return fmt.Errorf("seal %s at %d with digest %q: %w", k, length, digest, fleet.BadRequest)
+		return "", fmt.Errorf("seal %s at %d with digest %q: %w", k, length, digest, fleet.BadRequest)
 	}
 	if err := s.enter(); err != nil {
-		return err
+		return "", err
 	}
 	defer s.leave()
 	if st, _ := s.find(k); st == nil && length > 0 {
-		return fmt.Errorf("seal %s: %w", k, &GapError{Key: k, Offset: length})
+		return "", fmt.Errorf("seal %s: %w", k, &GapError{Key: k, Offset: length})
 	}
 	for {
-		err := s.sealStream(ctx, s.obtain(k), length, digest)
+		got, err := s.sealStream(ctx, s.obtain(k), length, digest, sum)
 		switch {
 		case errors.Is(err, errGone):
 			continue
 		case err != nil:
-			return fmt.Errorf("seal %s: %w", k, durable.Coded(err))
+			return "", fmt.Errorf("seal %s: %w", k, durable.Coded(err))
 		}
-		return nil
+		return got, nil
 	}
 }
 
-func (s *Store) sealStream(ctx context.Context, st *stream, length int64, digest fleet.Digest) error {
+// sealStream gives the digest that the stream is sealed with.
+func (s *Store) sealStream(ctx context.Context, st *stream, length int64, digest fleet.Digest, sum bool) (fleet.Digest, error) {
 	st.sync.Lock()
 	defer st.sync.Unlock()
 	st.write.Lock()
 	defer st.write.Unlock()
 	if err := ctx.Err(); err != nil {
-		return err
+		return "", err
 	}
 	switch {
 	case st.gone:
-		return errGone
+		return "", errGone
 	case length > st.end:
-		return st.gap(length)
+		return "", st.gap(length)
 	case length < st.end:
-		return fmt.Errorf("length %d, but %d bytes are stored: %w", length, st.end, fleet.SpoolMismatch)
-	case st.seal != nil && st.exists && (digest == "" || digest == st.seal.digest):
-		return nil
+		return "", fmt.Errorf("length %d, but %d bytes are stored: %w", length, st.end, fleet.SpoolMismatch)
+	case st.seal != nil && st.exists && (digest == "" && !sum || digest == "" && st.seal.digest != "" || digest != "" && digest == st.seal.digest):
+		return st.seal.digest, nil
 	case st.seal != nil && st.seal.digest != "": // else the digest is checked and added
-		return fmt.Errorf("sealed with digest %s, not %s: %w", st.seal.digest, digest, fleet.SpoolMismatch)
+		return "", fmt.Errorf("sealed with digest %s, not %s: %w", st.seal.digest, digest, fleet.SpoolMismatch)
 	}
 	h, err := s.openFor(st)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer s.files.release(h)
 	if err := st.mend(h); err != nil {
-		return err
+		return "", err
 	}
 	if err := s.flush(st, h); err != nil {
 		st.giveUp(h, err)
-		return err
+		return "", err
 	}
-	if digest != "" {
-		sum := sha256.New()
-		if _, err := io.Copy(sum, io.NewSectionReader(h, 0, length)); err != nil {
-			return err
+	if sum {
+		hash := sha256.New()
+		if _, err := io.Copy(hash, io.NewSectionReader(h, 0, length)); err != nil {
+			return "", err
 		}
-		if got := fleet.Digest(hex.EncodeToString(sum.Sum(nil))); got != digest {
-			return fmt.Errorf("the stored bytes have digest %s, not %s: %w", got, digest, fleet.SpoolMismatch)
+		got := fleet.Digest(hex.EncodeToString(hash.Sum(nil)))
+		if digest != "" && got != digest {
+			return "", fmt.Errorf("the stored bytes have digest %s, not %s: %w", got, digest, fleet.SpoolMismatch)
 		}
+		digest = got
 	}
-	return s.mark(st, &seal{length: length, digest: digest})
+	return digest, s.mark(st, &seal{length: length, digest: digest})
 }
 
 // SealEmpty says that nothing was ever added to the stream and nothing will be. It
