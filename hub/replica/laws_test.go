@@ -95,8 +95,10 @@ func (s *story) up() (ids []string) {
 
 // append has a node that was once told to lead take bytes, as a runner would send
 // them: from what was acknowledged, or from where the hub said.
-func (s *story) append(n *node, k spool.Key) {
+func (s *story) append(n *node, k spool.Key, seed uint64) {
+	rnd := rand.New(rand.NewPCG(seed, 2))
 	s.mu.Lock()
+	leads := s.leads
 	offset := len(s.acked[k])
 	prefix := bytes.Clone(s.acked[k])
 	if sealed, ok := s.sealed[k]; ok && offset >= sealed {
@@ -105,14 +107,14 @@ func (s *story) append(n *node, k spool.Key) {
 	}
 	s.mu.Unlock()
 	variant := 0
-	if s.rnd.IntN(4) == 0 {
-		variant = 1 + s.rnd.IntN(3)
+	if rnd.IntN(4) == 0 {
+		variant = 1 + rnd.IntN(3)
 	}
 	back := 0
 	if offset > 0 {
-		back = s.rnd.IntN(min(offset, 8))
+		back = rnd.IntN(min(offset, 8))
 	}
-	data := append(bytes.Clone(prefix[offset-back:]), bytesOf(k, offset, 1+s.rnd.IntN(20), variant)...)
+	data := append(bytes.Clone(prefix[offset-back:]), bytesOf(k, offset, 1+rnd.IntN(20), variant)...)
 	for range 4 {
 		end, err := n.Append(context.Background(), k, int64(offset-back), data)
 		var gap *spool.GapError
@@ -123,7 +125,7 @@ func (s *story) append(n *node, k spool.Key) {
 			return
 		case errors.As(err, &gap):
 			s.say("%s wants %s from %d", n.id, k, gap.Want)
-			if n.id == s.leads && int(gap.Want) < len(prefix) {
+			if n.id == leads && int(gap.Want) < len(prefix) {
 				s.fail("%s wants %s from %d, where %d bytes were acknowledged", n.id, k, gap.Want, len(prefix))
 			}
 			return
@@ -155,10 +157,11 @@ func (s *story) step() {
 			return
 		}
 		if s.rnd.IntN(3) == 0 { // at the same time as what follows
-			s.wg.Go(func() { s.append(n, k) })
+			seed := s.rnd.Uint64()
+			s.wg.Go(func() { s.append(n, k, seed) })
 			return
 		}
-		s.append(n, k)
+		s.append(n, k, s.rnd.Uint64())
 	case x < 58:
 		s.wg.Wait()
 		s.seal(k)
@@ -213,10 +216,10 @@ func (s *story) isolate(k spool.Key) {
 		s.net.part(old.id, id, true)
 	}
 	for range 1 + s.rnd.IntN(3) {
-		s.append(old, k)
+		s.append(old, k, s.rnd.Uint64())
 	}
 	if n := s.some(); n != nil && n != old && s.elect(n) {
-		s.append(n, k)
+		s.append(n, k, s.rnd.Uint64())
 	}
 	for _, id := range s.ids {
 		if s.rnd.IntN(4) > 0 {
@@ -229,7 +232,9 @@ func (s *story) isolate(k spool.Key) {
 // elect has a node lead in a new term; whoever led before may go on thinking so.
 func (s *story) elect(n *node) bool {
 	s.term++
+	s.mu.Lock()
 	s.leads = n.id
+	s.mu.Unlock()
 	s.say("%s leads in term %d", n.id, s.term)
 	ctx, cancel := context.WithCancel(context.Background())
 	if n.lead != nil {

@@ -218,6 +218,9 @@ func (s *stream) settled(local int64) {
 
 // recount sees what is durable on a majority of the voters by now.
 func (s *stream) recount() {
+	if !s.isOpen() {
+		return // whoever opens it counts
+	}
 	v := s.t.r.view.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
