@@ -145,3 +145,126 @@ func rawRaft(b *testing.B, tune func(*raft.Config)) func(entry []byte) error {
 	<-r.LeaderCh()
 	return func(entry []byte) error { return r.Apply(entry, 0).Error() }
 }
+
+// BenchmarkGroup is BenchmarkRatio with three nodes on loopback TCP: raft as it comes,
+// with its own transport and raft-boltdb or this package's store, against this package.
+func BenchmarkGroup(b *testing.B) {
+	groups := []struct {
+		name string
+		open func(*testing.B) func([]byte) error
+	}{
+		{"raw", func(b *testing.B) func([]byte) error {
+			return rawGroup(b, func(path string) (backend, error) {
+				s, err := raftboltdb.New(raftboltdb.Options{Path: path})
+				return plain{s}, err
+			})
+		}},
+		{"same", func(b *testing.B) func([]byte) error { return rawGroup(b, openBolt) }},
+		{"node", nodeGroup},
+	}
+	for _, writers := range []int{1, 16, 256} {
+		b.Run(fmt.Sprint("writers=", writers), func(b *testing.B) {
+			perTurn := 50 * min(writers, 80)
+			spent := map[string]time.Duration{}
+			propose := map[string]func([]byte) error{}
+			for _, g := range groups {
+				propose[g.name] = g.open(b)
+			}
+			for b.Loop() {
+				for _, g := range groups {
+					start := time.Now()
+					write(b, perTurn, writers, propose[g.name])
+					spent[g.name] += time.Since(start)
+				}
+			}
+			for _, g := range groups[:2] {
+				b.ReportMetric(spent[g.name].Seconds()/spent["node"].Seconds(), "node/"+g.name)
+			}
+			for _, g := range groups {
+				b.ReportMetric(float64(perTurn*b.N)/spent[g.name].Seconds(), g.name+"/s")
+			}
+		})
+	}
+}
+
+// nodeGroup returns Propose of the leader of three nodes.
+func nodeGroup(b *testing.B) func(entry []byte) error {
+	dir := b.TempDir()
+	var nodes []*Node
+	for _, id := range trio {
+		l, err := listenTCP(dir, id)
+		if err != nil {
+			b.Fatal(err)
+		}
+		n, err := Open(Config{
+			Dir: filepath.Join(dir, id), NodeID: id, Bootstrap: true, Voters: trio, FSM: &counter{}, Transport: l, SnapshotEvery: 1 << 40,
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { n.Close() })
+		nodes = append(nodes, n)
+	}
+	leader := leading(nodes, nil)
+	if err := leader.settle(within(b, 10*time.Second)); err != nil {
+		b.Fatal(err)
+	}
+	ctx := b.Context()
+	return func(entry []byte) error {
+		_, _, err := leader.Propose(ctx, entry)
+		return err
+	}
+}
+
+// plain is raft-boltdb's store, which keeps nothing of what is committed.
+type plain struct{ *raftboltdb.BoltStore }
+
+func (plain) committed(uint64) {}
+
+// rawGroup returns Apply of the leader of three nodes without this package.
+func rawGroup(b *testing.B, open func(path string) (backend, error)) func(entry []byte) error {
+	var members raft.Configuration
+	var trans []*raft.NetworkTransport
+	for i := range 3 {
+		tr, err := raft.NewTCPTransportWithLogger("127.0.0.1:0", nil, 3, 10*time.Second, hclog.NewNullLogger())
+		if err != nil {
+			b.Fatal(err)
+		}
+		trans = append(trans, tr)
+		members.Servers = append(members.Servers, raft.Server{ID: raft.ServerID(fmt.Sprint(i)), Address: tr.LocalAddr()})
+	}
+	var rafts []*raft.Raft
+	for i, tr := range trans {
+		store, err := open(filepath.Join(b.TempDir(), storeFile))
+		if err != nil {
+			b.Fatal(err)
+		}
+		c := raft.DefaultConfig()
+		c.LocalID = raft.ServerID(fmt.Sprint(i))
+		c.Logger = hclog.NewNullLogger()
+		c.SnapshotThreshold = 1 << 40
+		snaps := raft.NewInmemSnapshotStore()
+		if err := raft.BootstrapCluster(c, store, store, snaps, tr, members); err != nil {
+			b.Fatal(err)
+		}
+		r, err := raft.NewRaft(c, &rawCounter{}, store, store, snaps, tr)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() {
+			r.Shutdown().Error()
+			tr.CloseStreams()
+			tr.Close()
+			store.Close()
+		})
+		rafts = append(rafts, r)
+	}
+	for {
+		for _, r := range rafts {
+			if r.State() == raft.Leader {
+				return func(entry []byte) error { return r.Apply(entry, 0).Error() }
+			}
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+}

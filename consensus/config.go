@@ -19,9 +19,6 @@ const (
 	// maxBatch is raft's own upper bound for entries in one append.
 	maxBatch = 1024
 
-	// logCacheEntries keeps the newest entries in memory for replication.
-	logCacheEntries = 1024
-
 	// quickest and slowest bound Config.Heartbeat.
 	quickest = 50 * time.Millisecond
 	slowest  = 10 * time.Second

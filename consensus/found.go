@@ -3,6 +3,7 @@ package consensus
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/hashicorp/raft"
 )
@@ -67,6 +68,32 @@ func (n *Node) foundIn(rc *raft.Config) error {
 	}
 	n.log.Info("bootstrapped", "voters", len(voters))
 	return nil
+}
+
+// belongs says whether the members on disk can be those of this node, and notes its id
+// where that was not done yet.
+func (n *Node) belongs(all []raft.Server) error {
+	self := raft.ServerID(n.cfg.NodeID)
+	member := slices.ContainsFunc(all, func(s raft.Server) bool { return s.ID == self })
+	if n.cfg.Transport == nil && (!member || len(all) > 1) {
+		return fmt.Errorf("as node %q: the directory belongs to %s; start it under that id, or give it a transport", self, names(all))
+	}
+	owner, err := n.variable(keyNode)
+	switch {
+	case err != nil || owner != "":
+		return err
+	case !member:
+		return fmt.Errorf("as node %q: the directory belongs to one of %s; start it under that id", self, names(all))
+	}
+	return n.store.Set(keyNode, []byte(self))
+}
+
+func names(all []raft.Server) string {
+	out := make([]string, len(all))
+	for i, m := range all {
+		out[i] = string(m.ID)
+	}
+	return fmt.Sprintf("%q", out)
 }
 
 // variable reads one of this package's variables, "" where it was never set.

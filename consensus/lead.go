@@ -37,6 +37,13 @@ func (l *leadership) hold(held bool) {
 	}
 }
 
+// isHeld says whether the node is kept from acting as leader.
+func (l *leadership) isHeld() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held
+}
+
 // turn ends the present time and begins the next.
 func (l *leadership) turn() {
 	if l.lost != nil {

@@ -238,9 +238,7 @@ func (n *Node) start(rc *raft.Config) (err error) {
 	logs := raft.LogStore(n.store)
 	if n.cfg.Transport != nil {
 		// Followers and replication read back what was just written.
-		if logs, err = raft.NewLogCache(logCacheEntries, n.store); err != nil {
-			return n.opening(err)
-		}
+		logs = &cache{LogStore: n.store}
 	}
 	r, err := raft.NewRaft(rc, n.fsm, logs, n.store, n.snaps, n.trans)
 	if fatal := n.fsm.fatal.Load(); fatal != nil {
@@ -256,9 +254,9 @@ func (n *Node) start(rc *raft.Config) (err error) {
 	}
 	n.raft = r
 	all := r.GetConfiguration().Configuration().Servers
-	if n.cfg.Transport == nil && (len(all) != 1 || all[0].ID != rc.LocalID) {
+	if err := n.belongs(all); err != nil {
 		r.Shutdown().Error()
-		return n.opening(fmt.Errorf("as node %q: the directory belongs to %s; start it under that id, or give it a transport", n.cfg.NodeID, memberNames(all)))
+		return n.opening(err)
 	}
 	if v, alone := votes(all, rc.LocalID); v && alone {
 		n.poke() // nobody else can be leader
@@ -359,12 +357,4 @@ func (n *Node) refused() error {
 		return fmt.Errorf("%w: %w", ErrClosed, err)
 	}
 	return ErrClosed
-}
-
-func memberNames(members []raft.Server) string {
-	names := make([]string, len(members))
-	for i, m := range members {
-		names[i] = string(m.ID)
-	}
-	return fmt.Sprintf("%q", names)
 }

@@ -21,6 +21,9 @@ func (n *Node) Propose(ctx context.Context, entry []byte) (result any, index uin
 	if len(entry) > MaxEntry {
 		return nil, 0, fmt.Errorf("propose %d bytes, at most %d: %w", len(entry), MaxEntry, ErrTooBig)
 	}
+	if n.leadership.isHeld() {
+		return nil, 0, fmt.Errorf("propose: %w", ErrNotLeader)
+	}
 	if err := n.enter(ctx); err != nil {
 		return nil, 0, fmt.Errorf("propose: %w", err)
 	}

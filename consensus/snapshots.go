@@ -51,17 +51,6 @@ func openSnapshots(base string, keep int, log hclog.Logger) (*snapshotStore, err
 	if err != nil {
 		return nil, err
 	}
-	all, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range all {
-		path := filepath.Join(dir, e.Name())
-		// A snapshot gets its name with its metadata in it, and loses it half removed.
-		if _, err := os.Lstat(filepath.Join(path, metaFile)); e.IsDir() && errors.Is(err, os.ErrNotExist) {
-			left = append(left, path)
-		}
-	}
 	for _, path := range left {
 		if err := os.RemoveAll(path); err != nil {
 			return nil, err
@@ -98,7 +87,7 @@ func dropHalfRemoved(dir string) error {
 	}
 	for _, e := range all {
 		path := filepath.Join(dir, e.Name())
-		if _, err := os.Lstat(filepath.Join(path, "meta.json")); !e.IsDir() || !errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(filepath.Join(path, metaFile)); !e.IsDir() || !errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err := os.RemoveAll(path); err != nil {

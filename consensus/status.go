@@ -27,11 +27,10 @@ type Status struct {
 
 // Status is cheap, and may be called at any time, also after Close.
 func (n *Node) Status() Status {
-	_, leader := n.raft.LeaderWithID()
 	s := Status{
 		NodeID:        n.cfg.NodeID,
 		State:         strings.ToLower(n.raft.State().String()),
-		Leader:        string(leader),
+		Leader:        n.Leader(),
 		Term:          n.raft.CurrentTerm(),
 		LastIndex:     n.raft.LastIndex(),
 		CommitIndex:   n.raft.CommitIndex(),

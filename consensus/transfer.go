@@ -22,6 +22,9 @@ const (
 // Leader is the id of the node that leads as far as this one knows, or "".
 func (n *Node) Leader() string {
 	_, id := n.raft.LeaderWithID()
+	if string(id) == n.cfg.NodeID && n.leadership.isHeld() {
+		return "" // raft does not know yet
+	}
 	return string(id)
 }
 
