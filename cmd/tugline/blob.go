@@ -63,7 +63,7 @@ func (c *client) open(ctx context.Context, path string, query url.Values, accept
 		if tries >= 4 || ctx.Err() != nil || !repeatable(err, false) {
 			return nil, c.explain(ctx, err)
 		}
-		if err := pause(ctx, max(wait.next(), retryAfter(err))); err != nil {
+		if err := c.rest(ctx, &wait, err); err != nil {
 			return nil, c.explain(ctx, err)
 		}
 	}

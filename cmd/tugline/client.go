@@ -33,9 +33,10 @@ const (
 	maxAnswer      = 64 << 20         // bytes of a JSON answer
 )
 
-// client speaks to one hub.
+// client speaks to one hub, or to whichever of several answers.
 type client struct {
 	spot   hubSpot
+	ring   ring
 	http   *http.Client
 	notice func(format string, args ...any)
 }
@@ -54,12 +55,16 @@ func newClient(s hubSpot, notice func(string, ...any)) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &client{spot: s, notice: notice, http: &http.Client{
+	patience := 10 * time.Second
+	if len(s.Others) > 0 {
+		patience = 3 * time.Second // there is another one to ask
+	}
+	return &client{spot: s, ring: ring{urls: s.all()}, notice: notice, http: &http.Client{
 		// A token must not follow a redirect to some other host.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
 			Proxy:                 http.ProxyFromEnvironment,
-			DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+			DialContext:           (&net.Dialer{Timeout: patience, KeepAlive: 15 * time.Second}).DialContext,
 			TLSClientConfig:       &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
 			TLSHandshakeTimeout:   10 * time.Second,
 			IdleConnTimeout:       30 * time.Second,
@@ -68,6 +73,9 @@ func newClient(s hubSpot, notice func(string, ...any)) (*client, error) {
 		},
 	}}, nil
 }
+
+// hub is the URL of the hub that is asked now.
+func (c *client) hub() string { return c.ring.now() }
 
 func (c *client) close() { c.http.CloseIdleConnections() }
 
@@ -126,7 +134,7 @@ func (c *client) call(ctx context.Context, r request) (raw []byte, head http.Hea
 		if err == nil || ctx.Err() != nil || !repeatable(err, r.once) {
 			return raw, head, c.explain(ctx, err)
 		}
-		next := max(wait.next(), retryAfter(err))
+		next := c.next(&wait, err)
 		if left := r.patience - time.Since(start); next > left {
 			return nil, nil, c.explain(ctx, err)
 		}
@@ -143,6 +151,7 @@ func (c *client) call(ctx context.Context, r request) (raw []byte, head http.Hea
 func (c *client) once(ctx context.Context, r request, body []byte) ([]byte, http.Header, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(r.timeout, answerTime))
 	defer cancel()
+	hub := c.hub()
 	res, err := c.send(ctx, r, body, "application/json")
 	if err != nil {
 		return nil, nil, err
@@ -150,14 +159,30 @@ func (c *client) once(ctx context.Context, r request, body []byte) ([]byte, http
 	defer res.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil {
+		if ctx.Err() == nil {
+			c.ring.passOver(hub)
+		}
 		return nil, nil, err
 	}
 	return b, res.Header, nil
 }
 
-// send makes one request; an answer that is no success is an error.
+// send makes one request; an answer that is no success is an error. Where another hub
+// may do better, that one is asked the next time.
 func (c *client) send(ctx context.Context, r request, body []byte, accept string) (*http.Response, error) {
-	u := c.spot.Hub + r.path
+	hub := c.ring.now()
+	res, err := c.sendTo(ctx, hub, r, body, accept)
+	switch {
+	case err == nil:
+		c.ring.answered(res.Header)
+	case ctx.Err() == nil && passes(err):
+		c.ring.passOver(hub)
+	}
+	return res, err
+}
+
+func (c *client) sendTo(ctx context.Context, hub string, r request, body []byte, accept string) (*http.Response, error) {
+	u := hub + r.path
 	if len(r.query) > 0 {
 		u += "?" + r.query.Encode()
 	}
@@ -176,6 +201,9 @@ func (c *client) send(ctx context.Context, r request, body []byte, accept string
 	}
 	if r.key != "" {
 		req.Header.Set("Idempotency-Key", r.key)
+	}
+	if i := c.ring.seen(); i > 0 && r.method == http.MethodGet {
+		req.Header.Set(api.IndexHeader, strconv.FormatUint(i, 10)) // nothing older than what was shown
 	}
 	if r.lastEvent != "" {
 		req.Header.Set("Last-Event-ID", r.lastEvent)
@@ -276,7 +304,10 @@ func (c *client) explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return &failure{code: exitInterrupted, text: "stopped before the hub answered", cause: ctx.Err()}
 	}
-	return &failure{code: exitUnreachable, text: fmt.Sprintf("the hub at %s cannot be reached: %s", c.spot.Hub, c.why(err)), cause: err}
+	if len(c.ring.urls) > 1 {
+		return &failure{code: exitUnreachable, text: fmt.Sprintf("none of the hubs %s can be reached: %s", c.ring.list(), c.why(err)), cause: err}
+	}
+	return &failure{code: exitUnreachable, text: fmt.Sprintf("the hub at %s cannot be reached: %s", c.hub(), c.why(err)), cause: err}
 }
 
 func (c *client) why(err error) string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -24,9 +26,22 @@ type contexts struct {
 
 // hubSpot is a hub and how to speak to it.
 type hubSpot struct {
-	Hub    string `yaml:"hub"`
-	Token  string `yaml:"token,omitempty"`
-	CAFile string `yaml:"ca_file,omitempty"`
+	Hub    string   `yaml:"hub"`
+	Others []string `yaml:"others,omitempty"` // further nodes of its cluster, asked when it fails
+	Token  string   `yaml:"token,omitempty"`
+	CAFile string   `yaml:"ca_file,omitempty"`
+}
+
+func (s hubSpot) all() []string { return append([]string{s.Hub}, s.Others...) }
+
+// serves says whether each of some hubs is of this cluster.
+func (s hubSpot) serves(hubs []string) bool {
+	for _, h := range hubs {
+		if !slices.ContainsFunc(s.all(), func(own string) bool { return sameHub(own, h) }) {
+			return false
+		}
+	}
+	return true
 }
 
 func (a *app) configFile() string {
@@ -96,39 +111,56 @@ func replaceFile(path string, b []byte, mode os.FileMode) error {
 // context, then the hub that this user runs on this machine. A token is never sent
 // to another hub than the one it was kept for.
 func (a *app) spot() (hubSpot, error) {
-	given := hubSpot{Hub: first(a.hub, a.env("TUGLINE_HUB")), Token: first(a.token, a.env("TUGLINE_TOKEN")), CAFile: first(a.caFile, a.env("TUGLINE_CA_FILE"))}
-	kept, err := a.keptSpot(given.Hub)
-	if err != nil && given.Hub == "" {
+	given := hubSpot{Token: first(a.token, a.env("TUGLINE_TOKEN")), CAFile: first(a.caFile, a.env("TUGLINE_CA_FILE"))}
+	var hubs []string
+	if text := first(a.hub, a.env("TUGLINE_HUB")); text != "" {
+		var err error
+		if hubs, err = hubList(text); err != nil {
+			return hubSpot{}, err
+		}
+	}
+	kept, err := a.keptSpot(hubs)
+	if err != nil && hubs == nil {
 		return hubSpot{}, err
 	}
-	s := hubSpot{Hub: first(given.Hub, kept.Hub), Token: first(given.Token, kept.Token), CAFile: first(given.CAFile, kept.CAFile)}
+	s := hubSpot{Hub: kept.Hub, Others: kept.Others, Token: first(given.Token, kept.Token), CAFile: first(given.CAFile, kept.CAFile)}
+	if hubs != nil {
+		s.Hub, s.Others = hubs[0], hubs[1:]
+	}
 	switch {
 	case s.Hub == "":
 		return s, usage("no hub is known; start one here with `tugline dev`, or give --hub and --token, or keep one with `tugline context add`")
 	case s.Token == "":
 		return s, fail(exitUnauthorised, "no token for the hub %s; set TUGLINE_TOKEN, give --token, or keep it with `tugline context add`", s.Hub)
 	}
-	s.Hub, err = hubURL(s.Hub)
-	return s, err
+	if hubs, err = hubList(strings.Join(s.all(), ",")); err != nil {
+		return s, err
+	}
+	s.Hub, s.Others = hubs[0], nil
+	if len(hubs) > 1 {
+		s.Others = hubs[1:]
+	}
+	return s, nil
 }
 
-// keptSpot finds a hub that is kept on this machine; with a URL, that one only.
-func (a *app) keptSpot(hub string) (hubSpot, error) {
+// keptSpot finds a hub that is kept on this machine; with URLs, only one that has all
+// of them.
+func (a *app) keptSpot(hubs []string) (hubSpot, error) {
 	c, err := a.loadContexts()
 	if err != nil {
 		return hubSpot{}, err
 	}
-	if hub != "" {
+	if len(hubs) > 0 {
 		for _, name := range append([]string{c.Current}, slices.Sorted(maps.Keys(c.Contexts))...) {
-			if s, ok := c.Contexts[name]; ok && sameHub(s.Hub, hub) {
+			if s, ok := c.Contexts[name]; ok && s.serves(hubs) {
 				return s, nil
 			}
 		}
-		if s, ok := a.devSpot(); ok && sameHub(s.Hub, hub) {
+		if s, ok := a.devSpot(); ok && s.serves(hubs) {
 			return s, nil
 		}
 		for _, l := range a.localHubs() {
-			if sameHub(l.Hub, hub) {
+			if (hubSpot{Hub: l.Hub}).serves(hubs) {
 				s, _ := l.spot() // without its token one has to be given
 				return s, nil
 			}
@@ -216,6 +248,28 @@ func roots(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
+// otherNodes asks a hub for the other nodes of its cluster, for a moment.
+func (a *app) otherNodes(ctx context.Context, s hubSpot) []string {
+	c, err := newClient(s, a.say)
+	if err != nil {
+		return nil
+	}
+	defer c.close()
+	ctx, cancel := context.WithTimeout(ctx, askOthers)
+	defer cancel()
+	if !slices.ContainsFunc(s.all(), answers) {
+		return nil // it is kept all the same
+	}
+	others, err := c.others(ctx)
+	if err != nil {
+		a.say("the other nodes of the cluster are not known: %s", sentence(err))
+	}
+	return others
+}
+
+// askOthers bounds the wait for a hub to name the others.
+const askOthers = 5 * time.Second
+
 func (a *app) contextCommand() *cobra.Command {
 	list := a.jsonFlag(&cobra.Command{
 		Use: "list", Short: "Hubs kept on this machine", Args: cobra.NoArgs,
@@ -225,15 +279,16 @@ func (a *app) contextCommand() *cobra.Command {
 				return err
 			}
 			type row struct {
-				Name    string `json:"name"`
-				Hub     string `json:"hub"`
-				CAFile  string `json:"ca_file,omitempty"`
-				Current bool   `json:"current"`
+				Name    string   `json:"name"`
+				Hub     string   `json:"hub"`
+				Others  []string `json:"others,omitempty"`
+				CAFile  string   `json:"ca_file,omitempty"`
+				Current bool     `json:"current"`
 			}
 			rows := []row{}
 			for _, name := range slices.Sorted(maps.Keys(c.Contexts)) {
 				s := c.Contexts[name]
-				rows = append(rows, row{name, s.Hub, s.CAFile, name == c.Current})
+				rows = append(rows, row{name, s.Hub, s.Others, s.CAFile, name == c.Current})
 			}
 			local := a.localHubs()
 			for i := range local {
@@ -259,7 +314,11 @@ func (a *app) contextCommand() *cobra.Command {
 				if r.Current {
 					mark = "*"
 				}
-				t.add(mark, r.Name, r.Hub, r.CAFile)
+				hub := r.Hub
+				if n := len(r.Others); n > 0 {
+					hub += fmt.Sprintf(" and %d more", n)
+				}
+				t.add(mark, r.Name, hub, r.CAFile)
 			}
 			return t.print(a.out)
 		},
@@ -280,16 +339,19 @@ func (a *app) contextCommand() *cobra.Command {
 		},
 	}
 	add := &cobra.Command{
-		Use: "add NAME --hub URL", Short: "Keep a hub, with its token, and make it the current one", Args: exactly("NAME"),
+		Use: "add NAME --hub URL[,URL]", Short: "Keep a hub, with its token, and make it the current one", Args: exactly("NAME"),
 		Long: `Keep a hub under a name in config.yaml (mode 0600), and make it the current one.
-The token is taken from --token, from TUGLINE_TOKEN, or from a line on standard input.`,
+The token is taken from --token, from TUGLINE_TOKEN, or from a line on standard input. The other
+nodes of the hub's cluster are asked for and kept too, so that commands go on when one fails;
+where it can't be asked now, give them with commas between, or add the context again later.`,
 		Example: `  tugline context add team --hub https://hub.example.com:7440 --ca-file hub-ca.pem < token`,
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			s := hubSpot{Token: first(a.token, a.env("TUGLINE_TOKEN")), CAFile: first(a.caFile, a.env("TUGLINE_CA_FILE"))}
-			var err error
-			if s.Hub, err = hubURL(first(a.hub, a.env("TUGLINE_HUB"))); err != nil {
+			hubs, err := hubList(first(a.hub, a.env("TUGLINE_HUB")))
+			if err != nil {
 				return err
 			}
+			s.Hub, s.Others = hubs[0], hubs[1:]
 			if s.CAFile != "" {
 				if s.CAFile, err = filepath.Abs(s.CAFile); err != nil {
 					return err
@@ -303,6 +365,7 @@ The token is taken from --token, from TUGLINE_TOKEN, or from a line on standard 
 					return err
 				}
 			}
+			s.Others = append(s.Others, a.otherNodes(cmd.Context(), s)...)
 			c, err := a.loadContexts()
 			if err != nil {
 				return err

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -27,7 +28,7 @@ func TestContextsAreKeptAndChosen(t *testing.T) {
 	}
 	s.must("context", "use", "one")
 	got, err := s.spot()
-	if want := (hubSpot{Hub: "https://one.test:7440", Token: "tgl_one"}); err != nil || got != want {
+	if want := (hubSpot{Hub: "https://one.test:7440", Token: "tgl_one"}); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("the current hub is %+v, %v, want %+v", got, err, want)
 	}
 	if err := os.Chmod(file, 0o644); err != nil {
@@ -91,7 +92,7 @@ func TestWhichHubIsMeant(t *testing.T) {
 			}
 			s.app.hub, s.app.token = c.flag.Hub, c.flag.Token
 			got, err := s.spot()
-			if exitCode(err) != c.code || err == nil && got != c.want {
+			if exitCode(err) != c.code || err == nil && !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got %+v, exit %d (%v), want %+v, exit %d", got, exitCode(err), err, c.want, c.code)
 			}
 		})

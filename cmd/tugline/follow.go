@@ -156,7 +156,7 @@ func (f *follow) watch(ctx context.Context) error {
 				return fail(exitUnreachable, "the hub did not come back within %s; job %s goes on by itself: `tugline job logs -f %s` comes back to it", span(since), f.id, f.id)
 			}
 		}
-		if err := pause(ctx, max(wait.next(), retryAfter(err))); err != nil {
+		if err := f.c.rest(ctx, &wait, err); err != nil {
 			return err
 		}
 	}
@@ -253,6 +253,7 @@ func (f *follow) stream(ctx context.Context, opened func()) (got bool, err error
 		q.Set("turn", strconv.Itoa(f.opt.turn))
 	}
 	req := request{method: http.MethodGet, path: "/v1/jobs/" + string(f.id) + "/events", query: q, lastEvent: f.last}
+	hub := f.c.hub()
 	res, err := f.c.send(ctx, req, nil, "text/event-stream")
 	if err != nil {
 		return false, err
@@ -266,6 +267,7 @@ func (f *follow) stream(ctx context.Context, opened func()) (got bool, err error
 			return got, nil
 		}
 		if err != nil {
+			f.c.ring.passOver(hub) // also where it only fell silent
 			return got, err
 		}
 		if err := f.handle(e); err != nil {

@@ -111,7 +111,7 @@ func (a *app) hubStatusCommand() *cobra.Command {
 			if a.json {
 				return a.printRaw(raw)
 			}
-			a.describeHub(c.spot.Hub, &s, time.Now())
+			a.describeHub(c.hub(), &s, time.Now())
 			return nil
 		},
 	})

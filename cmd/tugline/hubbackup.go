@@ -269,7 +269,7 @@ func (a *app) restore(ctx context.Context, f *os.File) error {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, c.spot.Hub+"/v1/restore", f)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, c.hub()+"/v1/restore", f)
 	if err != nil {
 		return err
 	}

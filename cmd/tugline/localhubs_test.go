@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -89,7 +90,7 @@ func TestWhichHubHereIsMeant(t *testing.T) {
 	}
 	gives := func(name string, s *shell, want hubSpot) {
 		t.Helper()
-		if got, err := s.spot(); err != nil || got != want {
+		if got, err := s.spot(); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v; want %+v", name, got, err, want)
 		}
 	}

@@ -101,13 +101,14 @@ func (a *app) logs(ctx context.Context, c *client, j *api.Job, o logOptions) err
 		if err == nil || errors.As(err, &f) || ctx.Err() != nil {
 			return err
 		}
+		c.ring.passOver(c.hub())
 		if n > 0 {
 			tries, wait = 0, 0
 		}
 		if tries++; tries > 5 {
 			return c.explain(ctx, err)
 		}
-		if err := pause(ctx, wait.next()); err != nil {
+		if err := c.rest(ctx, &wait, err); err != nil {
 			return err
 		}
 	}

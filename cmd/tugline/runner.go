@@ -53,9 +53,26 @@ func (a *app) runnerListCommand() *cobra.Command {
 			for _, r := range rs.Runners {
 				t.add(r.Name, runnerState(&r), fmt.Sprintf("%d/%d", r.Used, r.Slots), ago(now, r.LastBeat), r.OS+"/"+r.Arch, harnessNames(&r), runnerNotes(&r))
 			}
-			return t.print(a.out)
+			if err := t.print(a.out); err != nil {
+				return err
+			}
+			if text := seenText(&rs.Runners[0]); text != "" {
+				a.say("%s", text)
+			}
+			return nil
 		},
 	})
+}
+
+// seenText says who saw the runners' connections, "" where it was the hub that was asked.
+func seenText(r *api.Runner) string {
+	switch {
+	case r.State == "unknown" && r.From == "":
+		return "no node leads that this hub hears, so that nobody knows which runners are connected"
+	case r.Age > 0:
+		return fmt.Sprintf("as seen by hub node %s %s ago", r.From, span(time.Duration(r.Age)*time.Millisecond))
+	}
+	return ""
 }
 
 func runnerState(r *api.Runner) string {
@@ -137,6 +154,7 @@ func (a *app) describeRunner(r *api.Runner, now time.Time) {
 		}
 	}
 	show("heartbeat", strings.TrimSpace(ago(now, r.LastBeat)+" "+r.Transport))
+	show("seen", seenText(r))
 	show("slots", fmt.Sprintf("%d of %d used", r.Used, r.Slots))
 	show("system", r.OS+"/"+r.Arch+", tugline "+r.Version)
 	show("permissions", "up to "+string(r.Permissions))

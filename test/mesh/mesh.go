@@ -58,6 +58,8 @@ type Mesh struct {
 	Slots  int
 	Config string   // of runner.yaml, behind what every runner here has
 	Vars   []string // of the runner's environment, behind what everything here has
+	Hubs   string   // what the command line is told of hubs, where it is not the one
+	Secret string   // the operator's token, where the hub's directory may go
 }
 
 // process is one tugline process and what it says.
@@ -152,6 +154,9 @@ func (m *Mesh) Env() []string {
 	if strings.HasPrefix(m.Public, "https:") { // the hub ends TLS itself
 		hub = m.Public
 	}
+	if m.Hubs != "" {
+		hub = m.Hubs
+	}
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "LANG=C.UTF-8", "TZ=UTC", "USER=tester", "LOGNAME=tester",
 		"GIT_CONFIG_NOSYSTEM=1", "E2E_MESH=" + m.Dir, "TUGLINE_HUB=" + hub, "TUGLINE_TOKEN=" + m.Token()}
 	if strings.HasPrefix(hub, "https:") {
@@ -161,6 +166,9 @@ func (m *Mesh) Env() []string {
 }
 
 func (m *Mesh) Token() string {
+	if m.Secret != "" {
+		return m.Secret
+	}
 	b, _ := os.ReadFile(filepath.Join(m.Dir, "hub", "operator.token"))
 	return strings.TrimSpace(string(b))
 }
