@@ -150,7 +150,7 @@ func (h *Hub) serves() error {
 
 // ticket writes a join ticket around a secret, and the command to paste.
 func (h *Hub) ticket(secret string, expires time.Time) (text, command string) {
-	t := wire.Ticket{Hubs: []string{h.url}, Cluster: h.id.Cluster, Secret: secret, ExpiresAt: expires}
+	t := wire.Ticket{Hubs: h.hubURLs(), Cluster: h.id.Cluster, Secret: secret, ExpiresAt: expires}
 	switch {
 	case strings.HasPrefix(h.url, "http://"):
 		t.Plain = true
