@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tugline.dev/tugline/consensus"
@@ -32,7 +33,7 @@ type hubNode struct {
 	port int
 	dir  string
 	log  *consensus.Memory // nil: a file in dir
-	skew time.Duration     // of its wall clock
+	skew atomic.Int64      // nanoseconds that its wall clock is ahead
 
 	mu     sync.Mutex
 	inside *hub.Insides // nil while no process runs
@@ -81,7 +82,7 @@ func (n *hubNode) start(ticket string) error {
 	h, err := hub.New(hub.Config{
 		Dir: n.dir, Listen: fmt.Sprintf("127.0.0.1:%d", n.port), Version: "simulated", Ticket: ticket, MinFree: 1,
 		MeshListen: "127.0.0.1:1", MeshAdvertise: []string{"127.0.0.1:1"}, Network: net, Listener: l,
-		Wall:    func() time.Time { return time.Now().Add(n.skew) },
+		Wall:    func() time.Time { return time.Now().Add(time.Duration(n.skew.Load())) },
 		Inspect: func(i hub.Insides) { inside = i },
 		Log: func(c *consensus.Config) {
 			if c.SnapshotEvery = n.w.opt.SnapshotEvery; n.log != nil {

@@ -51,6 +51,19 @@ var errUnsure = errors.New("no answer")
 // ask makes one request at the hub of the moment. An error means that there was no
 // answer.
 func (p *person) ask(ctx context.Context, method, path, key string, body any) (answer, error) {
+	return p.request(ctx, method, path, body, func(h http.Header) {
+		if key != "" {
+			h.Set("Idempotency-Key", key)
+		}
+	})
+}
+
+// askSince does so for an answer that is at least as new as an entry.
+func (p *person) askSince(ctx context.Context, method, path string, index uint64) (answer, error) {
+	return p.request(ctx, method, path, nil, func(h http.Header) { h.Set(api.IndexHeader, strconv.FormatUint(index, 10)) })
+}
+
+func (p *person) request(ctx context.Context, method, path string, body any, head func(http.Header)) (answer, error) {
 	var in io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -66,9 +79,7 @@ func (p *person) ask(ctx context.Context, method, path, key string, body any) (a
 	}
 	r.Header.Set("Authorization", "Bearer "+p.w.token)
 	r.Header.Set("Content-Type", "application/json")
-	if key != "" {
-		r.Header.Set("Idempotency-Key", key)
-	}
+	head(r.Header)
 	res, err := p.http.Do(r)
 	if err != nil {
 		p.last = err

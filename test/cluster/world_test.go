@@ -15,6 +15,19 @@ import (
 	"time"
 
 	"tugline.dev/tugline/mesh/meshtest"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+const (
+	runnerCount = 50
+	personCount = 4
+
+	minDelay = 100 * time.Microsecond // of what crosses the network in good times
+	maxDelay = 2 * time.Millisecond
+
+	stepTime  = 500 * time.Millisecond // between two looks at everything
+	calmTime  = 4 * time.Minute        // for all work to end once there are no faults any more
+	quietTime = time.Minute            // for all copies to be equal then
 )
 
 // options are what one run is made of.
@@ -24,17 +37,24 @@ type options struct {
 	Disk          bool          // the logs of the hubs are files
 	SnapshotEvery uint64
 	Verbose       bool
+	Calm          bool // no faults
 }
 
 // world is all there is: a network, three hubs, many runners, some people.
 type world struct {
-	t     *testing.T
-	opt   options
-	dir   string
-	net   *meshtest.Network
-	hubs  *hubSet
-	token string
-	begun time.Time
+	t        *testing.T
+	opt      options
+	dir      string
+	net      *meshtest.Network
+	hubs     *hubSet
+	fleet    []*machine
+	machines sync.WaitGroup
+	ledger   *ledger
+	people   *people
+	check    *checker
+	token    string
+	begun    time.Time
+	steps    int
 
 	mu     sync.Mutex
 	ends   []func()
@@ -51,16 +71,242 @@ func newWorld(t *testing.T, opt options) *world {
 		}
 	}
 	w := &world{t: t, opt: opt, dir: dir, net: meshtest.New(opt.Seed), begun: time.Now()}
+	w.net.Delay(minDelay, maxDelay)
+	w.ledger, w.check = newLedger(w.wrong), newChecker(opt.Seed, w.wrong)
+	w.people = &people{w: w}
 	w.hubs = &hubSet{w: w}
 	for i := range hubCount {
 		w.hubs.nodes = append(w.hubs.nodes, newHubNode(w, i))
+	}
+	for i := range runnerCount {
+		w.fleet = append(w.fleet, newMachine(w, i))
 	}
 	return w
 }
 
 // rand gives a source of chance of its own for one purpose.
-func (w *world) rand(purpose uint64) *rand.Rand {
-	return rand.New(rand.NewPCG(w.opt.Seed, purpose))
+func (w *world) rand(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(w.opt.Seed, purpose)) }
+
+// run lets the world go its way: it begins, it has faults, it comes to rest.
+func (w *world) run() error {
+	defer w.end()
+	ctx := context.Background()
+	if err := w.begin(ctx); err != nil {
+		return err
+	}
+	under, end := context.WithTimeout(ctx, w.opt.For)
+	defer end()
+	w.people.run(under, personCount)
+	n := newNemesis(w)
+	var wg sync.WaitGroup
+	if !w.opt.Calm {
+		wg.Go(func() { n.run(under) })
+	}
+	for under.Err() == nil && !w.broken() {
+		time.Sleep(stepTime)
+		w.look(false)
+	}
+	end()
+	wg.Wait()
+	w.debug("calm; faults made: %v", n.made)
+	w.net.Delay(minDelay, maxDelay)
+	if w.broken() {
+		return w.verdict()
+	}
+	w.people.wg.Wait()
+	return w.rest(ctx)
+}
+
+// begin founds the cluster and enrols the runners.
+func (w *world) begin(ctx context.Context) error {
+	if err := w.hubs.found(ctx); err != nil {
+		return err
+	}
+	p := newPerson(w, "p-founder")
+	secret, err := p.secret(ctx, runnerCount)
+	if err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	errs := make([]error, len(w.fleet))
+	for i, m := range w.fleet {
+		wg.Go(func() { errs[i] = m.enrol(ctx, secret) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for _, m := range w.fleet {
+		m.boot()
+	}
+	return nil
+}
+
+// look holds all that can be seen now against what must be so.
+func (w *world) look(whole bool) []look {
+	synctest.Wait()
+	w.steps++
+	var nodes []look
+	for _, n := range w.hubs.nodes {
+		if err := n.failed(); err != nil {
+			w.wrong("hub %s ended: %v", n.id, err)
+		}
+		if in, ok := n.live(); ok {
+			nodes = append(nodes, w.check.lookAt(w, n.id, in, whole))
+		}
+	}
+	w.check.check(nodes, w.people.promises())
+	w.ledger.mu.Lock()
+	defer w.ledger.mu.Unlock()
+	w.check.onMajority(nodes, w.ledger.acked)
+	return nodes
+}
+
+// rest has all work end, and then sees that everything is everywhere.
+func (w *world) rest(ctx context.Context) error {
+	var open []string
+	err := w.within(ctx, calmTime, "all work ends", func() bool {
+		nodes := w.look(false)
+		open = w.open(nodes)
+		return len(open) == 0 || w.broken()
+	})
+	if w.broken() {
+		return w.verdict()
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %v", err, open)
+	}
+	var apart error
+	err = w.within(ctx, quietTime, "all nodes are equal", func() bool {
+		nodes := w.look(false)
+		if apart = w.equal(nodes); apart == nil {
+			nodes = w.look(true)
+			w.final(nodes)
+			return true
+		}
+		return w.broken()
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", err, apart)
+	}
+	if err := w.people.history.linear(); err != nil {
+		w.wrong("%v", err)
+	}
+	return w.verdict()
+}
+
+// open lists the jobs that have not come to rest.
+func (w *world) open(nodes []look) (out []string) {
+	if len(nodes) < hubCount {
+		return []string{"a hub is down"}
+	}
+	for _, j := range nodes[0].jobs {
+		if !j.State.Ended() {
+			out = append(out, fmt.Sprintf("%s is %s (%s: %s)", j.ID, j.State, j.Reason.Code, j.Reason.Detail))
+			continue
+		}
+		for _, t := range j.Turns {
+			for _, a := range t.Attempts {
+				if a.State == fleet.AttemptFinished && !a.Log.Sealed {
+					out = append(out, fmt.Sprintf("%s: the log of %s is not sealed", j.ID, a.Fence))
+				}
+			}
+		}
+	}
+	return out
+}
+
+// equal says what the nodes do not have in common yet.
+func (w *world) equal(nodes []look) error {
+	if len(nodes) < hubCount {
+		return errors.New("a hub is down")
+	}
+	for _, n := range nodes[1:] {
+		if err := same(nodes[0], n); err != nil {
+			return err
+		}
+	}
+	for _, n := range nodes {
+		have := map[stream]copied{}
+		for _, s := range n.streams {
+			have[s.stream] = s
+		}
+		for _, j := range n.jobs {
+			for _, t := range j.Turns {
+				for _, a := range t.Attempts {
+					k := stream{j.ID, a.Fence, "output"}
+					if a.Log.Sealed && have[k].size < a.Log.Bytes {
+						return fmt.Errorf("%s has %d of %d bytes of the output of %s of job %s", n.node, have[k].size, a.Log.Bytes, a.Fence, j.ID)
+					}
+				}
+			}
+		}
+		for d := range w.ledger.blobs {
+			if !n.blob(d) {
+				return fmt.Errorf("%s lacks blob %s", n.node, d)
+			}
+		}
+	}
+	return nil
+}
+
+// final is what is owed at the end, beyond what must be so at every moment.
+func (w *world) final(nodes []look) {
+	l := w.ledger
+	for _, n := range nodes {
+		attempts := map[fleet.Fence]*fleet.Attempt{}
+		for _, j := range n.jobs {
+			for _, t := range j.Turns {
+				for _, a := range t.Attempts {
+					attempts[a.Fence] = a
+				}
+			}
+		}
+		for f, job := range l.accepted {
+			if a := attempts[f]; a == nil || a.AcceptedAt == nil {
+				w.wrong("%s does not know that attempt %s of job %s was accepted", n.node, f, job)
+			}
+		}
+		for f, job := range l.finished {
+			if a := attempts[f]; a == nil || a.State != fleet.AttemptFinished {
+				w.wrong("%s does not know that attempt %s of job %s finished", n.node, f, job)
+			}
+		}
+		for f, notes := range l.notes {
+			a := attempts[f]
+			if a == nil || len(a.Notes) < len(notes) {
+				w.wrong("%s lacks notes of attempt %s, which has %v", n.node, f, notes)
+			}
+		}
+		for job, runs := range l.runs {
+			for _, x := range runs {
+				if a := attempts[x.fence]; a == nil || a.AcceptedAt == nil {
+					w.wrong("attempt %s of job %s ran without a permit", x.fence, job)
+				}
+			}
+		}
+	}
+}
+
+// slots gives what each runner offers.
+func (w *world) slots() map[fleet.RunnerID]int {
+	out := map[fleet.RunnerID]int{}
+	for _, m := range w.fleet {
+		out[m.who.Runner] = m.slots
+	}
+	return out
+}
+
+// everybody lists all machines of the network.
+func (w *world) everybody() []string {
+	out := w.hubs.ids()
+	for _, m := range w.fleet {
+		out = append(out, m.id)
+	}
+	for i := range personCount {
+		out = append(out, fmt.Sprintf("p-%02d", i))
+	}
+	return out
 }
 
 // dial connects a machine to the hub that serves at an address.
@@ -87,6 +333,17 @@ func (w *world) broken() bool {
 	return len(w.wrongs) > 0
 }
 
+// verdict gives all that was wrong.
+func (w *world) verdict() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var errs []error
+	for _, s := range w.wrongs {
+		errs = append(errs, errors.New(s))
+	}
+	return errors.Join(errs...)
+}
+
 // now is the virtual time since the beginning.
 func (w *world) now() string { return strconv.FormatFloat(time.Since(w.begun).Seconds(), 'f', 3, 64) }
 
@@ -99,11 +356,16 @@ func (w *world) onEnd(f func()) {
 
 func (w *world) end() {
 	var wg sync.WaitGroup
+	for _, m := range w.fleet {
+		wg.Go(func() { m.crash(false) })
+	}
 	for _, n := range w.hubs.nodes {
 		wg.Go(func() { n.stop(false) })
 	}
 	wg.Wait()
+	w.machines.Wait()
 	w.hubs.wg.Wait()
+	w.people.wg.Wait()
 	w.mu.Lock()
 	ends := w.ends
 	w.mu.Unlock()
@@ -123,7 +385,7 @@ func (w *world) within(ctx context.Context, d time.Duration, what string, so fun
 			return fmt.Errorf("%s: %w, within %s", what, errLate, d)
 		}
 		select {
-		case <-time.After(100 * time.Millisecond):
+		case <-time.After(stepTime):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -131,14 +393,25 @@ func (w *world) within(ctx context.Context, d time.Duration, what string, so fun
 	return nil
 }
 
+func (w *world) debug(format string, args ...any) {
+	if w.opt.Verbose {
+		fmt.Fprintf(os.Stderr, "%s "+format+"\n", append([]any{w.now()}, args...)...)
+	}
+}
+
 func (w *world) logger(node string) *slog.Logger {
 	if !w.opt.Verbose {
 		return slog.New(slog.DiscardHandler)
 	}
-	return slog.New(slog.NewTextHandler(writer{w}, &slog.HandlerOptions{Level: slog.LevelInfo})).With("on", node)
+	return slog.New(slog.NewTextHandler(writer{w}, &slog.HandlerOptions{Level: slog.LevelInfo, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}})).With("on", node)
 }
 
-// writer writes to the test's log.
+// writer writes log lines with the virtual time before them.
 type writer struct{ w *world }
 
 func (x writer) Write(b []byte) (int, error) {

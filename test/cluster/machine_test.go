@@ -1,0 +1,233 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	mathrand "math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/nacl/box"
+
+	"tugline.dev/tugline/runner/journal"
+	"tugline.dev/tugline/shared/fleet"
+	"tugline.dev/tugline/shared/wire"
+)
+
+// machine is a workstation: a disk, the processes of jobs, and a runner if one runs.
+// Processes outlive the runner, and the disk outlives both.
+type machine struct {
+	w     *world
+	id    string // in the network
+	name  string
+	slots int
+	http  *http.Client
+
+	sign ed25519.PrivateKey
+	box  [2]*[32]byte // public, private
+	who  wire.Enrolled
+	key  []byte
+
+	mu    sync.Mutex
+	rand  *mathrand.Rand // guarded by mu
+	book  []byte         // the runner's journal as it is on disk
+	lives int
+	procs map[fleet.Fence]*proc
+	end   context.CancelFunc
+	gone  chan struct{}
+}
+
+// proc is a job's process with its supervisor, who writes its output to disk.
+type proc struct {
+	plan       *plan
+	start, end time.Time
+	stopped    bool // told to stop
+	killed     bool // it ended with the machine: there is no record of how
+}
+
+func newMachine(w *world, i int) *machine {
+	id := fmt.Sprintf("r-%02d", i+1)
+	r := w.rand(uint64(1000 + i))
+	m := &machine{w: w, id: id, name: fmt.Sprintf("mac-%02d", i+1), slots: 1 + r.IntN(3), rand: r, procs: map[fleet.Fence]*proc{}}
+	t := &http.Transport{
+		DialContext:           func(ctx context.Context, _, addr string) (net.Conn, error) { return w.dial(ctx, id, addr) },
+		ResponseHeaderTimeout: 10 * time.Second, IdleConnTimeout: 20 * time.Second,
+	}
+	m.http = &http.Client{Transport: t, Timeout: 15 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	w.onEnd(t.CloseIdleConnections)
+	return m
+}
+
+// chance draws a number below n.
+func (m *machine) chance(n int) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.rand.IntN(n)
+}
+
+func (m *machine) between(min, max time.Duration) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return between(m.rand, min, max)
+}
+
+// enrol turns a ticket into an identity, at whichever hub leads.
+func (m *machine) enrol(ctx context.Context, secret string) error {
+	pub, priv, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return err
+	}
+	m.sign = priv
+	if m.box[0], m.box[1], err = box.GenerateKey(rand.Reader); err != nil {
+		return err
+	}
+	body, err := json.Marshal(wire.Enrol{Secret: secret, Name: m.name, SignKey: pub, BoxKey: m.box[0][:], MachineID: m.id})
+	if err != nil {
+		return err
+	}
+	for range 40 {
+		for _, n := range m.w.hubs.nodes {
+			if err = m.enrolAt(ctx, n, body); err == nil {
+				m.key, err = wire.OpenBox(m.box[0][:], m.box[1][:], m.who.HMACKey)
+				return err
+			}
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+	return fmt.Errorf("enrol %s: %w", m.name, err)
+}
+
+func (m *machine) enrolAt(ctx context.Context, n *hubNode, body []byte) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, n.url+wire.EnrolPath, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	res, err := m.http.Do(r)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusCreated {
+		err = fmt.Errorf("%s: %s", res.Status, b)
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &m.who)
+	}
+	return err
+}
+
+// boot starts the runner's process.
+func (m *machine) boot() {
+	ctx, end := context.WithCancel(context.Background())
+	gone := make(chan struct{})
+	m.mu.Lock()
+	m.end, m.gone = end, gone
+	m.lives++
+	m.mu.Unlock()
+	m.w.machines.Go(func() {
+		defer close(gone)
+		newLife(m, ctx).run()
+	})
+}
+
+// crash ends the runner's process as kill -9 does; with all, the whole machine.
+func (m *machine) crash(all bool) {
+	m.mu.Lock()
+	end, gone := m.end, m.gone
+	m.end = nil
+	m.mu.Unlock()
+	if end == nil {
+		return
+	}
+	m.w.net.Crash(m.id)
+	end()
+	<-gone
+	m.w.net.Crash(m.id)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.procs {
+		if all && p.end.After(time.Now()) {
+			p.end, p.killed = time.Now(), true
+		}
+	}
+}
+
+// forget empties the machine's disk of what the runner had journaled. Its processes
+// must be dead.
+func (m *machine) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.book = nil
+	clear(m.procs)
+}
+
+// launch starts a job's process.
+func (m *machine) launch(job fleet.JobID, f fleet.Fence, rerun bool) {
+	p := planOf(m.w.opt.Seed, job, f)
+	now := time.Now()
+	m.mu.Lock()
+	x := &proc{plan: p, start: now, end: now.Add(p.run)}
+	again := m.procs[f] != nil
+	m.procs[f] = x
+	busy := 0
+	for _, o := range m.procs {
+		if o.end.After(now) {
+			busy++
+		}
+	}
+	m.mu.Unlock()
+	m.w.ledger.begin(execution{job: job, fence: f, machine: m, proc: x, rerun: rerun, again: again, busy: busy})
+}
+
+// find tells of the process of an attempt, and what it wrote so far.
+func (m *machine) find(f fleet.Fence) (state journal.Process, x proc) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.procs[f]
+	switch {
+	case p == nil:
+		return journal.Gone, proc{}
+	case p.end.After(time.Now()):
+		return journal.Running, *p
+	case p.killed:
+		return journal.Gone, *p
+	}
+	return journal.Exited, *p
+}
+
+// stop ends a process soon.
+func (m *machine) stop(f fleet.Fence) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.procs[f]; p != nil && !p.stopped && p.end.After(time.Now()) {
+		p.stopped = true
+		if end := time.Now().Add(between(m.rand, 10*time.Millisecond, time.Second)); end.Before(p.end) {
+			p.end = end
+		}
+	}
+}
+
+// drop removes what is kept of an attempt.
+func (m *machine) drop(f fleet.Fence) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.procs, f)
+}
+
+// wrote gives how much of a stream is on the machine's disk.
+func (x proc) wrote(s wire.Stream) []byte {
+	all := x.plan.stream(s)
+	took := min(time.Since(x.start), x.end.Sub(x.start))
+	if took >= x.plan.run {
+		return all
+	}
+	return all[:int64(len(all))*int64(took)/int64(x.plan.run)]
+}
