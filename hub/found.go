@@ -26,6 +26,9 @@ func (l *term) found(ctx context.Context) error {
 	if err := l.raise(ctx); err != nil {
 		return err
 	}
+	if err := l.recordSelf(ctx); err != nil {
+		return err
+	}
 	l.recordKeys(ctx)
 	if len(h.entries.View().Tokens()) > 0 {
 		return h.founded()
@@ -39,6 +42,18 @@ func (l *term) found(ctx context.Context) error {
 		return fmt.Errorf("record the operator token: %w", fleet.Unavailable)
 	}
 	return h.founded()
+}
+
+// recordSelf puts the first node of a cluster on record, before others can join it.
+func (l *term) recordSelf(ctx context.Context) error {
+	h := l.hub
+	if h.network == nil || len(h.entries.View().Nodes()) > 0 {
+		return nil
+	}
+	if _, ok := l.propose(ctx, &state.UpdateNode{Node: h.self()}); !ok {
+		return fmt.Errorf("record this node: %w", fleet.Unavailable)
+	}
+	return nil
 }
 
 // founded remembers beside the log that there is one.

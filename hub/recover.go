@@ -101,7 +101,7 @@ func RecoverFrom(dir, file, passphrase string, newKeys bool) (Recovered, error) 
 		switch head.Name {
 		case nameState:
 			if _, err := consensus.ReadBackup(r, m.state.Restore); err != nil {
-				return fmt.Errorf("the state in the backup cannot be taken: %w", err)
+				return notTaken(err)
 			}
 		case nameSecrets:
 			if newKeys {
@@ -126,18 +126,21 @@ func RecoverFrom(dir, file, passphrase string, newKeys bool) (Recovered, error) 
 	out.look(m.state.View())
 	id := identity{Version: 1, Cluster: man.Cluster, Node: newID("n-"), Founded: true, Epoch: man.Epoch}
 	out.Node = id.Node
+	var keysAnew *secrets
 	if keys != nil {
-		if err := importSecrets(dir, keys); err != nil {
-			return out, err
+		if err = importSecrets(dir, keys); err == nil {
+			_, err = loadSecrets(dir, man.Cluster, false)
 		}
+	} else {
+		keysAnew, err = replaceSecrets(dir, man.Cluster, m.state.View())
 	}
-	if _, err := loadSecrets(dir, man.Cluster, keys == nil); err != nil {
+	if err != nil {
 		return out, err
 	}
 	if err := (recovery{Version: 1, Cause: "recover"}).save(dir); err != nil {
 		return out, err
 	}
-	if err := restoreLog(dir, id.Node, f); err != nil {
+	if err := restoreLog(dir, id.Node, f, keysAnew); err != nil {
 		return out, err
 	}
 	if man.Output {
@@ -148,8 +151,8 @@ func RecoverFrom(dir, file, passphrase string, newKeys bool) (Recovered, error) 
 	return out, id.save(dir) // last: without it there is no node here
 }
 
-// restoreLog makes a log of a backup's state.
-func restoreLog(dir, node string, f io.ReadSeeker) error {
+// restoreLog makes a log of a backup's state. Keys that were made anew are active in it.
+func restoreLog(dir, node string, f io.ReadSeeker, anew *secrets) error {
 	ctx, cancel := context.WithTimeout(context.Background(), recoverTime)
 	defer cancel()
 	m := newMachine()
@@ -164,12 +167,42 @@ func restoreLog(dir, node string, f io.ReadSeeker) error {
 		if err := h.setBack(ctx, f); err != nil {
 			return err
 		}
+		if err := activateAll(ctx, n, m, anew); err != nil {
+			return err
+		}
 		return done
 	})
 	if errors.Is(err, done) {
 		err = nil
 	}
 	return errors.Join(err, n.Close())
+}
+
+// activateAll makes keys the active ones at once; those before them end.
+func activateAll(ctx context.Context, n *consensus.Node, m machine, s *secrets) error {
+	if s == nil {
+		return nil
+	}
+	for _, k := range s.keys {
+		cmds := []state.Command{k.activation(0)}
+		if k.Kind == fleet.KeyCA {
+			cmds = append(cmds, &state.ActivateKeys{Kind: k.Kind, Generation: k.Generation, Serve: true})
+		}
+		for _, cmd := range cmds {
+			entry, err := state.Encode(state.Head{At: m.state.Time(), Actor: "hub"}, cmd)
+			if err != nil {
+				return err
+			}
+			res, _, err := n.Propose(ctx, entry)
+			if err == nil {
+				err = res.(state.Result).Err()
+			}
+			if err != nil {
+				return fmt.Errorf("record the new keys: %w", err)
+			}
+		}
+	}
+	return nil
 }
 
 // unpackOutput puts a backup's output and files in place.

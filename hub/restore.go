@@ -86,10 +86,15 @@ func readState(f io.ReadSeeker, load func(io.Reader) error) (api.Backup, error) 
 			return nil
 		}
 		if _, err := consensus.ReadBackup(r, load); err != nil {
-			return fmt.Errorf("the state in the backup cannot be taken: %w", err)
+			return notTaken(err)
 		}
 		return nil
 	})
+}
+
+// notTaken says that a backup's state is damaged, or of a newer version.
+func notTaken(err error) error {
+	return fmt.Errorf("the state in the backup cannot be taken: %w: %w", err, fleet.BadRequest)
 }
 
 // VerifyBackup reads an archive from its beginning, and says what it is if it is whole
@@ -153,12 +158,13 @@ func (h *Hub) revokeAgain(ctx context.Context, now, then state.View, caller flee
 		return nil
 	}
 	var failed []error
-	for _, t := range now.Tokens() {
-		was, ok := then.Token(t.ID)
-		switch {
-		case !ok && t.ID == caller && !t.Revoked:
+	if t, ok := now.Token(caller); ok && !t.Revoked {
+		if _, had := then.Token(caller); !had { // first: another may be revoked only while an admin is left
 			failed = append(failed, do("", &state.CreateToken{Token: *t}))
-		case ok && t.Revoked && !was.Revoked:
+		}
+	}
+	for _, t := range now.Tokens() {
+		if was, ok := then.Token(t.ID); ok && t.Revoked && !was.Revoked {
 			failed = append(failed, do("token "+string(t.ID), &state.RevokeToken{ID: t.ID}))
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/shared/fleet"
 	"tugline.dev/tugline/shared/wire"
 )
@@ -154,6 +155,29 @@ func (s *secrets) begin() error {
 		s.keys = append(s.keys, k)
 	}
 	return s.save(s.keys)
+}
+
+// replaceSecrets makes a generation of each key behind all that the log knows of, for
+// a node that has none of those. Nothing announces them: every runner must enrol anew.
+func replaceSecrets(dir, cluster string, v state.View) (*secrets, error) {
+	sd := filepath.Join(dir, "secrets")
+	if err := os.MkdirAll(sd, 0o700); err != nil {
+		return nil, fmt.Errorf("make %s: %w", sd, err)
+	}
+	s := &secrets{path: filepath.Join(sd, keysName), cluster: cluster}
+	for _, kind := range fleet.KeyKinds {
+		generation := uint64(1)
+		if rows := v.Keys(kind); len(rows) > 0 {
+			generation = rows[len(rows)-1].Generation + 1
+		}
+		k, err := makeKey(kind, generation, cluster, nil, time.Now())
+		if err != nil {
+			return nil, err
+		}
+		k.Used, k.Served = true, kind == fleet.KeyCA
+		s.keys = append(s.keys, k)
+	}
+	return s, s.save(s.keys)
 }
 
 // read takes in the file, and brings one of an earlier version to the present form.

@@ -67,6 +67,7 @@ func (h *Hub) accompanied() bool {
 // have been dead for long.
 func (h *Hub) pilot(ctx context.Context) error {
 	err := h.node.Autopilot(ctx, consensus.Pilot{
+		Stable: h.cfg.Stable,
 		Facts: func() []consensus.Fact {
 			var out []consensus.Fact
 			debts := h.copies.Debt()

@@ -1,0 +1,186 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"tugline.dev/tugline/shared/api"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+func meshed(dir string) Config { return Config{Dir: dir, MeshListen: "127.0.0.1:0", Stable: 300 * time.Millisecond} }
+
+func (n *node) eventually(what string, ok func() bool) {
+	n.t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(60 * time.Second); !ok(); <-tick.C {
+		if time.Now().After(end) {
+			n.t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// ticket makes one for a hub node.
+func (n *node) ticket(req api.TicketRequest) string {
+	n.t.Helper()
+	req.Role = fleet.TicketHub
+	var k api.Ticket
+	if code := n.call(http.MethodPost, "/v1/tickets", "", req, &k); code != http.StatusCreated {
+		n.t.Fatalf("make a ticket: %d", code)
+	}
+	return k.Ticket
+}
+
+// join starts a node that joins the cluster of n.
+func (n *node) join(dir, ticket string) *node {
+	n.t.Helper()
+	cfg := meshed(dir)
+	cfg.Ticket = ticket
+	cfg.Version, cfg.Listen = "test", "127.0.0.1:0"
+	h, err := New(cfg)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- h.Run(ctx) }()
+	m := &node{t: n.t, hub: h, token: n.token}
+	m.stop = func() {
+		m.stop = func() {}
+		cancel()
+		if err := <-done; err != nil && !errors.Is(err, ErrRemoved) {
+			n.t.Errorf("run: %v", err)
+		}
+	}
+	n.t.Cleanup(func() { m.stop() })
+	select {
+	case <-h.Ready():
+	case err := <-done:
+		n.t.Fatalf("the node ended: %v", err)
+	case <-time.After(30 * time.Second):
+		n.t.Fatal("the node is not ready after 30 s")
+	}
+	return m
+}
+
+func (n *node) members() api.Members {
+	n.t.Helper()
+	var m api.Members
+	if code := n.call(http.MethodGet, "/v1/members", "", nil, &m); code != http.StatusOK {
+		n.t.Fatalf("members: %d", code)
+	}
+	return m
+}
+
+func (n *node) roles() string {
+	var out []string
+	for _, m := range n.members().Members {
+		out = append(out, m.Role)
+	}
+	return strings.Join(out, " ")
+}
+
+func (n *node) submit() (fleet.JobID, int) {
+	var j api.Job
+	code := n.call(http.MethodPost, "/v1/jobs", "", api.Submit{Kind: fleet.KindExec, Argv: []string{"true"}}, &j)
+	return j.ID, code
+}
+
+func (n *node) knows(id fleet.JobID) bool {
+	return n.call(http.MethodGet, "/v1/jobs/"+string(id), "", nil, nil) == http.StatusOK
+}
+
+// TestNodesJoinAndLeave grows a cluster from one node over real tunnels, writes
+// through a follower, gives leadership away and takes a node out.
+func TestNodesJoinAndLeave(t *testing.T) {
+	a := startWith(t, func() Config { c := meshed(t.TempDir()); c.Bootstrap = true; return c }(), time.Now)
+	k := a.ticket(api.TicketRequest{Uses: 2})
+	dir := t.TempDir()
+	b := a.join(dir, k)
+	c := a.join(t.TempDir(), k)
+	a.eventually("all vote", func() bool { return a.roles() == "voter voter voter" })
+
+	id, code := b.submit()
+	if code != http.StatusCreated {
+		t.Fatalf("submit by way of a follower: %d", code)
+	}
+	if !b.knows(id) || !a.knows(id) {
+		t.Error("whoever wrote by way of a follower does not read it there")
+	}
+	a.eventually("the third node has it", func() bool { return c.knows(id) })
+
+	var m api.Members
+	if code := c.call(http.MethodPost, "/v1/members/transfer", "", api.Transfer{To: b.hub.id.Node}, &m); code != http.StatusOK {
+		t.Fatalf("transfer: %d", code)
+	}
+	a.eventually("another node leads", func() bool { return a.members().Leader == b.hub.id.Node })
+	a.eventually("it takes work", func() bool { _, code := a.submit(); return code == http.StatusCreated })
+
+	gone := c.hub.id.Node
+	if code := a.call(http.MethodDelete, "/v1/members/"+gone+"?why=test", "", nil, nil); code != http.StatusNoContent {
+		t.Fatalf("remove: %d", code)
+	}
+	a.eventually("it is removed", func() bool { return a.roles() == "voter voter removed" })
+	if code := a.call(http.MethodDelete, "/v1/members/"+b.hub.id.Node, "", nil, nil); code != http.StatusConflict && code != http.StatusNoContent && code != http.StatusServiceUnavailable {
+		t.Errorf("remove one of two: %d", code)
+	}
+
+	b.stop()
+	again, err := New(Config{Dir: dir, MeshListen: "127.0.0.1:0", Listen: "127.0.0.1:0", Ticket: "no ticket at all"})
+	if err != nil {
+		t.Fatalf("a node that has joined looks at its ticket again: %v", err)
+	}
+	again.Close()
+}
+
+func TestTicketsThatDoNotJoin(t *testing.T) {
+	a := startWith(t, func() Config { c := meshed(t.TempDir()); c.Bootstrap = true; return c }(), time.Now)
+	k := a.ticket(api.TicketRequest{})
+	a.join(t.TempDir(), k)
+	cfg := meshed(t.TempDir())
+	cfg.Listen, cfg.Ticket = "127.0.0.1:0", k
+	if h, err := New(cfg); !errors.Is(err, fleet.TicketUsed) {
+		t.Errorf("a ticket that was used joins again: %v", err)
+		if h != nil {
+			h.Close()
+		}
+	}
+	if _, err := os.Stat(filepath.Join(cfg.Dir, "node.json")); err == nil {
+		t.Error("a node that was refused believes that it is one")
+	}
+	runner, _, err := a.hub.Ticket(t.Context(), time.Minute, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Ticket = runner
+	if _, err := New(cfg); !errors.Is(err, fleet.TicketInvalid) || !strings.Contains(err.Error(), "--role hub") {
+		t.Errorf("a runner's ticket: %v", err)
+	}
+	alone := startWith(t, Config{Dir: t.TempDir(), Bootstrap: true}, time.Now)
+	if code := alone.call(http.MethodPost, "/v1/tickets", "", api.TicketRequest{Role: fleet.TicketHub}, nil); code != http.StatusConflict {
+		t.Errorf("a hub without a tunnel makes a hub ticket: %d", code)
+	}
+}
+
+// TestTwoAreTooFewToLoseOne shows the warning, and that nothing is acknowledged
+// without a majority.
+func TestTwoAreTooFewToLoseOne(t *testing.T) {
+	a := startWith(t, func() Config { c := meshed(t.TempDir()); c.Bootstrap = true; return c }(), time.Now)
+	b := a.join(t.TempDir(), a.ticket(api.TicketRequest{}))
+	a.eventually("both vote", func() bool { return a.roles() == "voter voter" })
+	if w := strings.Join(a.members().Warnings, "; "); !strings.Contains(w, "2 voters") {
+		t.Errorf("warnings: %s", w)
+	}
+	b.stop()
+	a.eventually("nothing is acknowledged any more", func() bool { _, code := a.submit(); return code == http.StatusServiceUnavailable })
+	a.eventually("members says so", func() bool {
+		return strings.Contains(strings.Join(a.members().Warnings, "; "), "no node leads")
+	})
+}
