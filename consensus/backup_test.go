@@ -128,6 +128,7 @@ func (p *picky) Check(r io.Reader) error {
 }
 
 func TestRestoreRefusesDamage(t *testing.T) {
+	t.Parallel()
 	n := mustOpen(t, t.TempDir(), &picky{})
 	mustPropose(t, n, "one")
 	file, _ := mustBackup(t, n)
@@ -252,6 +253,7 @@ func FuzzReadBackup(f *testing.F) {
 
 // TestLogStaysBounded: a node that goes on for long does not need more and more room.
 func TestLogStaysBounded(t *testing.T) {
+	t.Parallel()
 	n := mustOpen(t, t.TempDir(), &counter{}, func(c *Config) { c.SnapshotEvery = 256 })
 	size := func() int64 {
 		st, err := os.Stat(filepath.Join(n.cfg.Dir, storeFile))

@@ -54,6 +54,7 @@ func proposeForever(dir string) {
 }
 
 func TestKillLosesNothingAcknowledged(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	exe, err := os.Executable()
 	if err != nil {

@@ -30,6 +30,7 @@ func waitDone(t *testing.T, n *Node) *FatalError {
 }
 
 func TestFatalEntryStopsTheNode(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	var l ledger
 	n := mustOpen(t, dir, &l)
@@ -257,6 +258,7 @@ func TestDamagedSnapshotFallsBack(t *testing.T) {
 }
 
 func TestNoReadableSnapshotFailsOpen(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	n := mustOpen(t, dir, &ledger{}, func(c *Config) { c.SnapshotEvery, c.SnapshotKeep = 16, 1 })
 	for range 60 {

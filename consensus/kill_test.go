@@ -143,6 +143,7 @@ func (c *child) end() {
 // TestKillingLeadersLosesNothing kills the leader of three real processes, one after
 // the other, while it proposes, and starts it again.
 func TestKillingLeadersLosesNothing(t *testing.T) {
+	t.Parallel()
 	const kills = 3
 	dir := t.TempDir()
 	said := make(chan news)

@@ -47,6 +47,7 @@ func leading(nodes []*Node, not *Node) *Node {
 // TestThreeNodesLoseTheirLeader cuts off leader after leader, in virtual time,
 // while every node proposes all the time.
 func TestThreeNodesLoseTheirLeader(t *testing.T) {
+	t.Parallel()
 	const losses = 8
 	dir, started := t.TempDir(), time.Now()
 	var acked sync.Map

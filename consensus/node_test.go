@@ -192,6 +192,7 @@ func TestModes(t *testing.T) {
 }
 
 func TestOpenRefusals(t *testing.T) {
+	t.Parallel()
 	t.Run("empty", func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "hub")
 		_, err := Open(Config{Dir: dir, NodeID: "n1", FSM: &ledger{}})

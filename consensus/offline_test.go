@@ -42,6 +42,7 @@ func wedge(t *testing.T, dir string, data ...string) (first uint64) {
 }
 
 func TestDumpAndReplay(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	var live ledger
 	n := mustOpen(t, dir, &live, func(c *Config) { c.SnapshotEvery = 16 })
@@ -131,6 +132,7 @@ func snapshotOf(t *testing.T, dir string) map[string]string {
 }
 
 func TestRecoverAfterALostMajority(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		net := newNetwork()
@@ -206,6 +208,7 @@ func TestRecoverAfterALostMajority(t *testing.T) {
 }
 
 func TestRecoverRefusals(t *testing.T) {
+	t.Parallel()
 	if _, err := Recover(t.TempDir(), "n1", &ledger{}, true); !errors.Is(err, ErrEmpty) {
 		t.Errorf("empty: %v", err)
 	}

@@ -12,6 +12,7 @@ import (
 )
 
 func TestSnapshotAndRestoreEqualReplay(t *testing.T) {
+	t.Parallel()
 	dir, plain := t.TempDir(), t.TempDir()
 	var a, b ledger
 	n, m := mustOpen(t, dir, &a, func(c *Config) { c.SnapshotEvery = 16 }), mustOpen(t, plain, &b)
@@ -72,6 +73,7 @@ func TestAppliedIndexSurvivesASnapshotWithoutReplay(t *testing.T) {
 }
 
 func TestCompactionBoundsTheLog(t *testing.T) {
+	t.Parallel()
 	n := mustOpen(t, t.TempDir(), &ledger{}, func(c *Config) { c.SnapshotEvery = 16 })
 	for range 5 {
 		for range 100 {

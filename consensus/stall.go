@@ -91,6 +91,8 @@ func (n *Node) watchDisk() {
 	tick := time.NewTicker(p.slot)
 	defer tick.Stop()
 	var tried time.Time
+	var shedding sync.WaitGroup
+	defer shedding.Wait()
 	for {
 		select {
 		case <-tick.C:
@@ -108,7 +110,8 @@ func (n *Node) watchDisk() {
 			n.leadership.hold(true)
 		case time.Since(tried) > n.cfg.Stall.For:
 			tried = time.Now()
-			n.shed()
+			shedding.Wait()
+			shedding.Go(n.shed)
 		}
 		if idle {
 			tick.Stop()
