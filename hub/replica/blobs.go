@@ -48,6 +48,7 @@ func (b *Blobs) Put(ctx context.Context, d fleet.Digest, size int64, in io.Reade
 // and returns when a majority of the voters has it. Nodes that are not needed for
 // that go on by themselves.
 func (r *Replica) spread(ctx context.Context, d fleet.Digest, size int64, data []byte, local func() error) error {
+	r.anew(string(d))
 	ctx, cancel := r.patientFor(ctx, size)
 	defer cancel()
 	v := r.view.Load()
@@ -247,6 +248,7 @@ func (g *guest) hold(ctx context.Context, m *message) error {
 	if err := r.cfg.Room(); err != nil {
 		return err
 	}
+	r.anew(string(m.Digest))
 	if int64(len(m.Data)) == m.Length {
 		return r.blobs.Put(ctx, m.Digest, m.Length, bytes.NewReader(m.Data))
 	}

@@ -106,6 +106,9 @@ func TestDeposedLeader(t *testing.T) {
 		if err := a.Lead(t.Context(), Term{Epoch: 1, Term: 1}); !errors.Is(err, fleet.Unavailable) {
 			t.Errorf("leading in an old term: %v", err)
 		}
+		if err := c.nodes["c"].Lead(t.Context(), Term{Epoch: 1, Term: 2}); !errors.Is(err, fleet.Unavailable) {
+			t.Errorf("leading in another's term: %v", err)
+		}
 		if took := time.Since(began); took > 11*time.Second {
 			t.Errorf("it took %s to be told", took)
 		}

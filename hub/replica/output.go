@@ -175,6 +175,17 @@ func (r *Replica) drop(name string) {
 		clear(r.dropped)
 	}
 	r.dropped[name] = true
+	r.drops.Store(true)
+}
+
+// anew forgets that something was deleted: there is something new of it.
+func (r *Replica) anew(name string) {
+	if !r.drops.Load() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.dropped, name)
 }
 
 func (r *Replica) isDropped(job fleet.JobID) bool { return r.wasDropped(string(job)) }

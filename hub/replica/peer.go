@@ -158,7 +158,7 @@ func (p *peer) pong(l *link, t *term, a *message, err error) {
 		}
 	}
 	if t != nil {
-		t.granted(p, a.Promised)
+		t.granted(p, a.Promised, err == nil)
 	}
 }
 

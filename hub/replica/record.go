@@ -33,6 +33,7 @@ type record struct {
 	file     durable.File
 	size     int64
 	promised Ballot
+	to       string // the node that leads under it, so that two that claim the same ballot are told apart
 	stamps   map[spool.Key]stamp
 	torn     bool // the disk refused: what the file holds after size is not known
 	closed   bool
@@ -42,10 +43,11 @@ type record struct {
 	writing bool
 }
 
-// entry is one fact: a stamp, or with an empty key the promise.
+// entry is one fact: a stamp, or with an empty key the promise to a node.
 type entry struct {
 	key   spool.Key
 	stamp stamp
+	to    string
 }
 
 // group is a set of entries that become durable together.
@@ -88,7 +90,7 @@ func (r *record) apply(e entry) {
 	switch {
 	case e.key == spool.Key{}:
 		if e.stamp.Ballot.Compare(r.promised) > 0 {
-			r.promised = e.stamp.Ballot
+			r.promised, r.to = e.stamp.Ballot, e.to
 		}
 	case e.stamp == stamp{}:
 		delete(r.stamps, e.key)
@@ -99,9 +101,9 @@ func (r *record) apply(e entry) {
 
 // rewrite puts what counts into a new file.
 func (r *record) rewrite() error {
-	b := appendEntry(nil, entry{stamp: stamp{Ballot: r.promised}})
+	b := appendEntry(nil, entry{stamp: stamp{Ballot: r.promised}, to: r.to})
 	for k, st := range r.stamps {
-		b = appendEntry(b, entry{k, st})
+		b = appendEntry(b, entry{key: k, stamp: st})
 	}
 	if err := durable.WriteFile(r.path, b); err != nil {
 		return err
@@ -140,9 +142,9 @@ func (r *record) stampOf(k spool.Key) stamp {
 	return r.stamps[k]
 }
 
-// raise promises a ballot unless a higher one was promised, and says whether that
-// ballot may act. What it says is durable.
-func (r *record) raise(b Ballot) (bool, error) {
+// raise promises a ballot to a node unless a higher one was promised, or the same to
+// another node, and says whether the node may act. What it says is durable.
+func (r *record) raise(b Ballot, node string) (bool, error) {
 	b = b.term()
 	r.mu.Lock()
 	switch c := b.Compare(r.promised); {
@@ -150,14 +152,17 @@ func (r *record) raise(b Ballot) (bool, error) {
 		r.mu.Unlock()
 		return false, nil
 	case c == 0:
+		ok := r.to == node
 		r.mu.Unlock()
-		return true, nil
+		return ok, nil
 	}
 	r.mu.Unlock()
-	if err := r.put(entry{stamp: stamp{Ballot: b}}); err != nil {
+	if err := r.put(entry{stamp: stamp{Ballot: b}, to: node}); err != nil {
 		return false, err
 	}
-	return r.promise().Compare(b) <= 0, nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.promised == b && r.to == node, nil
 }
 
 // set records a stamp; it is durable when set returns nil.
@@ -165,7 +170,7 @@ func (r *record) set(k spool.Key, st stamp) error {
 	if r.stampOf(k) == st {
 		return nil
 	}
-	return r.put(entry{k, st})
+	return r.put(entry{key: k, stamp: st})
 }
 
 // put makes an entry durable and then has it count.
@@ -249,6 +254,7 @@ func appendEntry(b []byte, e entry) []byte {
 	w.key(e.key)
 	w.ballot(e.stamp.Ballot)
 	w.bool(e.stamp.Mixed)
+	w.string(e.to)
 	b = binary.BigEndian.AppendUint32(b, uint32(len(w.b)))
 	b = binary.BigEndian.AppendUint32(b, crc32.Checksum(w.b, castagnoli))
 	return append(b, w.b...)
@@ -267,6 +273,6 @@ func parseEntry(data []byte) (e entry, rest []byte, err error) {
 		return entry{}, nil, errMalformed
 	}
 	r := reader{b: body}
-	e = entry{key: r.key(), stamp: stamp{Ballot: r.ballot(), Mixed: r.bool()}}
+	e = entry{key: r.key(), stamp: stamp{Ballot: r.ballot(), Mixed: r.bool()}, to: r.string(maxText / 2)}
 	return e, data[8+n:], r.end()
 }

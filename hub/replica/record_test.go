@@ -30,7 +30,7 @@ func TestRecord(t *testing.T) {
 		b    Ballot
 		want bool
 	}{{Ballot{1, 3, 0}, true}, {Ballot{1, 2, 0}, false}, {Ballot{1, 3, 9}, true}, {Ballot{2, 1, 0}, true}, {Ballot{1, 9, 0}, false}} {
-		if ok, err := r.raise(s.b); ok != s.want || err != nil {
+		if ok, err := r.raise(s.b, "n1"); ok != s.want || err != nil {
 			t.Errorf("raise to %v: %v, %v, want %v", s.b, ok, err, s.want)
 		}
 	}
@@ -50,6 +50,12 @@ func TestRecord(t *testing.T) {
 	r = mustRecord(t, dir, func(k spool.Key) bool { return k != key(7) })
 	if got := r.promise(); got != (Ballot{2, 1, 0}) {
 		t.Errorf("promise %v after a restart", got)
+	}
+	// Of two nodes that claim one ballot only the first may act.
+	for node, want := range map[string]bool{"n1": true, "n2": false} {
+		if ok, err := r.raise(Ballot{2, 1, 0}, node); ok != want || err != nil {
+			t.Errorf("the same ballot for %s after a restart: %v, %v", node, ok, err)
+		}
 	}
 	for i := range 50 {
 		want := stamp{Ballot{2, 1, uint64(i)}, i%2 == 0}
@@ -124,8 +130,8 @@ func TestRecordStaysSmall(t *testing.T) {
 }
 
 func FuzzRecord(f *testing.F) {
-	f.Add(appendEntry(nil, entry{key(1), stamp{Ballot{1, 2, 3}, true}}))
-	f.Add(appendEntry(appendEntry(nil, entry{stamp: stamp{Ballot: Ballot{1, 2, 0}}}), entry{key: key(3)}))
+	f.Add(appendEntry(nil, entry{key: key(1), stamp: stamp{Ballot{1, 2, 3}, true}}))
+	f.Add(appendEntry(appendEntry(nil, entry{stamp: stamp{Ballot: Ballot{1, 2, 0}}, to: "n1"}), entry{key: key(3)}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, rest, err := parseEntry(b)
 		if err != nil {

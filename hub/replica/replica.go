@@ -123,8 +123,9 @@ type Replica struct {
 
 	// gate is held for reading by calls that go straight to the stores because
 	// there is no other node, and for writing where that changes.
-	gate sync.RWMutex
-	view atomic.Pointer[view]
+	gate  sync.RWMutex
+	view  atomic.Pointer[view]
+	drops atomic.Bool // there was something in dropped
 	// leads says that lead is not nil, without the lock.
 	leads atomic.Bool
 

@@ -156,7 +156,7 @@ func (g *guest) read(ctx context.Context, conn net.Conn, in *bufio.Reader, wg *s
 func (g *guest) handle(ctx context.Context, m, a *message) error {
 	r := g.r
 	if requests[m.Kind]&fBallot != 0 && m.Ballot != (Ballot{}) {
-		if err := r.obey(m.Ballot); err != nil {
+		if err := r.obey(m.Ballot, g.node); err != nil {
 			return err
 		}
 	}
@@ -222,9 +222,10 @@ func (g *guest) handle(ctx context.Context, m, a *message) error {
 	return nil
 }
 
-// obey promises not to accept anything of an older leader; an older one is refused.
-func (r *Replica) obey(b Ballot) error {
-	ok, err := r.record.raise(b)
+// obey promises not to accept anything of an older leader; an older one is refused,
+// and one that claims another's term.
+func (r *Replica) obey(b Ballot, node string) error {
+	ok, err := r.record.raise(b, node)
 	if err != nil {
 		return err
 	}
@@ -303,6 +304,7 @@ func (r *Replica) accept(ctx context.Context, m, a *message) (err error) {
 	if m.Fill && st.Ballot.Compare(m.Stamp) > 0 || !m.Fill && st != (stamp{Ballot: m.Stamp}) {
 		return fmt.Errorf("the copy does not stand under this ballot: %w", fleet.Conflict)
 	}
+	r.anew(string(m.Key.Job))
 	if a.Size, err = r.spool.Append(ctx, m.Key, m.Offset, m.Data); errors.Is(err, fleet.DiskFull) {
 		r.debts.doubt()
 	}

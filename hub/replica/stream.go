@@ -134,6 +134,7 @@ func (s *stream) append(ctx context.Context, offset int64, data []byte) (int64, 
 		unlock()
 		return s.acknowledged(), errDeposed
 	}
+	r.anew(string(s.key.Job))
 	s.order.Lock()
 	p, err := r.spool.Write(ctx, s.key, offset, data)
 	if err == nil {

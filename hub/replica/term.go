@@ -51,7 +51,7 @@ func (r *Replica) Lead(ctx context.Context, in Term) error {
 		obeys: map[string]bool{}, streams: map[spool.Key]*stream{}, settled: map[*peer]*link{},
 	}
 	t.ctx, t.end = context.WithCancelCause(ctx)
-	ok, err := r.record.raise(t.ballot)
+	ok, err := r.record.raise(t.ballot, r.cfg.Self)
 	switch {
 	case err != nil:
 		return fmt.Errorf("lead in term %d: %w", in.Term, err)
@@ -144,12 +144,12 @@ func (r *Replica) patient(ctx context.Context) (context.Context, context.CancelF
 }
 
 // granted takes note of whom a peer obeys.
-func (t *term) granted(p *peer, promised Ballot) {
+func (t *term) granted(p *peer, promised Ballot, obeys bool) {
 	switch c := promised.Compare(t.ballot); {
 	case c > 0:
 		t.end(errDeposed)
 		return
-	case c < 0:
+	case c < 0, !obeys:
 		return
 	}
 	t.mu.Lock()
