@@ -49,12 +49,12 @@ func (l *term) dispose(now time.Time) {
 		if j, ok := h.entries.View().Job(id); ok && !j.State.Ended() || h.sessions.Shows(id) {
 			continue // it goes on, if only on its runner
 		}
-		if err := h.spool.Delete(id); err != nil {
+		if err := h.copies.Delete(id); err != nil {
 			h.log.Warn("delete output failed", "job", id, "err", err)
 		}
 	}
 	for _, u := range d.blobs {
-		if _, err := h.blobs.DeleteUnused(u.digest, u.since); err != nil {
+		if _, err := h.copies.Blobs().DeleteUnused(u.digest, u.since); err != nil {
 			h.log.Warn("delete blob failed", "err", err)
 		}
 	}
