@@ -14,7 +14,9 @@ import (
 	"tugline.dev/tugline/shared/fleet"
 )
 
-func meshed(dir string) Config { return Config{Dir: dir, MeshListen: "127.0.0.1:0", Stable: 300 * time.Millisecond} }
+func meshed(dir string) Config {
+	return Config{Dir: dir, MeshListen: "127.0.0.1:0", Stable: 300 * time.Millisecond}
+}
 
 func (n *node) eventually(what string, ok func() bool) {
 	n.t.Helper()
