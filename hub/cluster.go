@@ -64,7 +64,7 @@ func (h *Hub) facts() peer.Facts {
 	st := h.node.Status()
 	return peer.Facts{
 		Leader: st.Leader, Term: st.Term, Applied: h.entries.View().Meta().Index, Last: st.LastIndex,
-		Version: h.cfg.Version, Kinds: int(state.Newest()), DiskFree: freeBytes(h.cfg.Dir), DiskFull: h.disk.room() != nil,
+		Version: h.cfg.Version, Kinds: int(h.cfg.Generation), DiskFree: freeBytes(h.cfg.Dir), DiskFull: h.disk.room() != nil,
 		Debt: h.debt(), Uptime: time.Since(h.started), Stalled: st.Stalled, Draining: h.draining.Load(),
 	}
 }

@@ -51,11 +51,19 @@ type Config struct {
 
 	// What takes the place of the machine in tests, beside Network: Listener of the
 	// TCP port at Listen, Wall of the clock on the wall, and Log may change how the log
-	// is kept. Inspect is given what lies behind the node's interfaces once it is open.
-	Listener net.Listener
-	Wall     func() time.Time
-	Log      func(*consensus.Config)
-	Inspect  func(Insides)
+	// is kept, Pilot when votes are given. Inspect is given what lies behind the node's interfaces once it is open.
+	// Generation is the newest of commands that the node says it can read, by default
+	// the newest that it can.
+	Listener   net.Listener
+	Wall       func() time.Time
+	Log        func(*consensus.Config)
+	Pilot      func(*consensus.Pilot)
+	Inspect    func(Insides)
+	Generation uint16
+
+	// Stable is how long a node that joined has kept up before it is given a vote.
+	// Default 10 s.
+	Stable time.Duration
 
 	// uptime replaces the machine's own; for tests.
 	uptime func() (boot string, up time.Duration)
@@ -103,6 +111,7 @@ func (c *Config) complete() error {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	orDefault(&c.MinFree, 64<<20)
+	orDefault(&c.Generation, state.Newest())
 	orDefault(&c.Retention.Jobs, 90*day)
 	orDefault(&c.Retention.MaxJobs, 200_000)
 	orDefault(&c.Retention.Output, 30*day)

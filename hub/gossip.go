@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/mesh"
 )
 
@@ -26,7 +25,7 @@ func (h *Hub) openGossip() (err error) {
 }
 
 func (h *Hub) meta() mesh.Meta {
-	m := mesh.Meta{Endpoints: h.endpoints(), Version: h.cfg.Version, Kinds: uint32(state.Newest()), DiskFree: uint64(freeBytes(h.cfg.Dir))}
+	m := mesh.Meta{Endpoints: h.endpoints(), Version: h.cfg.Version, Kinds: uint32(h.cfg.Generation), DiskFree: uint64(freeBytes(h.cfg.Dir))}
 	if h.draining.Load() {
 		m.Flags |= mesh.FlagDraining
 	}

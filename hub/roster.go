@@ -147,7 +147,7 @@ func (h *Hub) followRoster() error {
 func (h *Hub) self() fleet.HubNode {
 	n := fleet.HubNode{
 		ID: h.id.Node, MeshKey: key(h.keys.mesh), SealKey: h.keys.sealPublic(), Endpoints: h.endpoints(),
-		URL: h.url, Version: h.cfg.Version, Kinds: state.Newest(),
+		URL: h.url, Version: h.cfg.Version, Kinds: h.cfg.Generation,
 	}
 	if !h.keys.next.IsZero() {
 		n.NextMeshKey = key(h.keys.next)

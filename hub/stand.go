@@ -66,7 +66,7 @@ func (h *Hub) accompanied() bool {
 // pilot runs what gives votes to nodes that have caught up, and takes out those that
 // have been dead for long.
 func (h *Hub) pilot(ctx context.Context) error {
-	err := h.node.Autopilot(ctx, consensus.Pilot{
+	p := consensus.Pilot{
 		Stable: h.cfg.Stable,
 		Facts: func() []consensus.Fact {
 			var out []consensus.Fact
@@ -83,7 +83,11 @@ func (h *Hub) pilot(ctx context.Context) error {
 			_, err := h.entries.Propose(ctx, &state.RemoveNode{ID: id, Why: "it had been dead for a day"})
 			return err
 		},
-	})
+	}
+	if h.cfg.Pilot != nil {
+		h.cfg.Pilot(&p)
+	}
+	err := h.node.Autopilot(ctx, p)
 	if ctx.Err() != nil {
 		return nil
 	}

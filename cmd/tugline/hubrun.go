@@ -140,6 +140,9 @@ func (a *app) runHub(ctx context.Context, cfg hub.Config, opened func() error) e
 	_, err := os.Stat(filepath.Join(cfg.Dir, "operator.token"))
 	fresh := errors.Is(err, fs.ErrNotExist)
 	cfg.Version = thisBuild().Version
+	if err := beset(&cfg); err != nil {
+		return err
+	}
 	h, err := hub.New(cfg)
 	if err != nil {
 		return notStarted(err)

@@ -1,0 +1,137 @@
+//go:build linux
+
+package fault
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// dial connects from the machine. The thread that does it is never used for anything
+// else where it cannot be brought back.
+func (m *machine) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		runtime.LockOSThread()
+		home, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			done <- result{nil, err}
+			return
+		}
+		defer home.Close()
+		there, err := os.Open("/run/netns/" + m.space)
+		if err != nil {
+			done <- result{nil, err}
+			return
+		}
+		defer there.Close()
+		if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
+			done <- result{nil, err}
+			return
+		}
+		// No second goroutine dials: an address is given, and one of one family.
+		conn, err := (&net.Dialer{FallbackDelay: -1}).DialContext(ctx, network, addr)
+		if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil {
+			runtime.UnlockOSThread()
+		}
+		done <- result{conn, err}
+	}()
+	r := <-done
+	return r.conn, r.err
+}
+
+// client speaks to hubs from the person's machine. Each request has a connection of
+// its own: what a cut did to an old one is not the question.
+func (c *cluster) client() *http.Client {
+	pool := x509.NewCertPool()
+	b, err := os.ReadFile(c.ca)
+	if err == nil {
+		pool.AppendCertsFromPEM(b)
+	}
+	return &http.Client{Transport: &http.Transport{
+		DialContext: c.person.dial, DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
+	}}
+}
+
+// answer is what a hub answered.
+type answer struct {
+	status int
+	body   []byte
+	head   http.Header
+}
+
+// ask sends one request to the hub.
+func (h *hub) ask(method, path, key string, body any, within time.Duration) (answer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	var r io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return answer{}, err
+		}
+		r = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, h.url()+path, r)
+	if err != nil {
+		return answer{}, err
+	}
+	req.Header.Set("Authorization", "Bearer "+h.c.token)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if key != "" {
+		req.Header.Set("Idempotency-Key", key)
+	}
+	res, err := h.c.client().Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	return answer{res.StatusCode, b, res.Header}, err
+}
+
+const askTime = 6 * time.Second
+
+// get reads a document from the hub.
+func (h *hub) get(path string, into any) error {
+	a, err := h.ask(http.MethodGet, path, "", nil, askTime)
+	if err != nil {
+		return err
+	}
+	if a.status != http.StatusOK {
+		return fmt.Errorf("%s answered %d: %s", path, a.status, a.body)
+	}
+	if text, ok := into.(*string); ok {
+		*text = string(a.body)
+		return nil
+	}
+	return json.Unmarshal(a.body, into)
+}
+
+// get reads a document from the first hub that gives it.
+func (c *cluster) get(path string, into any) bool {
+	for _, h := range c.hubs {
+		if h.p.runs() && h.get(path, into) == nil {
+			return true
+		}
+	}
+	return false
+}
