@@ -36,17 +36,16 @@ type copied struct {
 
 // checker holds looks against what must be so at every moment.
 type checker struct {
-	seed  uint64
+	plans *plans
 	wrong func(format string, args ...any)
 
 	leaders map[uint64]string // by term
 	checked map[*fleet.Job]bool
 	copies  map[string]map[stream]int64 // by node: bytes that were compared
-	owed    map[stream]bool             // less than acknowledged was seen on a majority
 }
 
-func newChecker(seed uint64, wrong func(string, ...any)) *checker {
-	return &checker{seed: seed, wrong: wrong, leaders: map[uint64]string{}, checked: map[*fleet.Job]bool{}, copies: map[string]map[stream]int64{}, owed: map[stream]bool{}}
+func newChecker(p *plans, wrong func(string, ...any)) *checker {
+	return &checker{plans: p, wrong: wrong, leaders: map[uint64]string{}, checked: map[*fleet.Job]bool{}, copies: map[string]map[stream]int64{}}
 }
 
 // promise is what somebody was told is there.
@@ -142,7 +141,7 @@ func (c *checker) countedOnce(n look, j *fleet.Job) {
 				}
 				seen[note] = true
 			}
-			if a.Facts > len(planOf(c.seed, j.ID, a.Fence).notes)+1 { // one more is the hub's own, of the phase
+			if a.Facts > len(c.plans.of(j.ID, a.Fence).notes)+1 { // one more is the hub's own, of the phase
 				c.wrong("attempt %s of job %s counts %d facts on %s", a.Fence, j.ID, a.Facts, n.node)
 			}
 		}
@@ -171,7 +170,10 @@ func (c *checker) inSlots(n look) {
 // prefixes: what a node has of a stream is how the stream begins.
 func (c *checker) prefixes(n look) {
 	for _, s := range n.streams {
-		want := planOf(c.seed, s.job, s.fence).stream(s.name)
+		if len(s.added) == 0 {
+			continue
+		}
+		want := c.plans.of(s.job, s.fence).stream(s.name)
 		end := s.from + int64(len(s.added))
 		if end > int64(len(want)) || !bytes.Equal(want[s.from:end], s.added) {
 			c.wrong("%s of attempt %s of job %s is not as it was written, from %d to %d on %s", s.name, s.fence, s.job, s.from, end, n.node)
@@ -179,20 +181,24 @@ func (c *checker) prefixes(n look) {
 	}
 }
 
-// onMajority: what was acknowledged of a stream is on as many nodes as it takes. It
-// needs a look at all nodes.
+// onMajority: what was acknowledged of a stream is on as many nodes as it takes.
 func (c *checker) onMajority(nodes []look, acked map[stream]int64) {
+	have := map[stream][]int64{}
+	for _, n := range nodes {
+		for _, s := range n.streams {
+			have[s.stream] = append(have[s.stream], s.size)
+		}
+	}
+	down := hubCount - len(nodes) // they may have it
 	for k, size := range acked {
-		have := 0
-		for _, n := range nodes {
-			for _, s := range n.streams {
-				if s.stream == k && s.size >= size {
-					have++
-				}
+		copies := down
+		for _, s := range have[k] {
+			if s >= size {
+				copies++
 			}
 		}
-		if have <= hubCount/2 {
-			c.wrong("%d bytes of %s of attempt %s of job %s were acknowledged, and %d of %d nodes have them", size, k.name, k.fence, k.job, have, hubCount)
+		if copies <= hubCount/2 {
+			c.wrong("%d bytes of %s of attempt %s of job %s were acknowledged, and of %d nodes that run %d have them", size, k.name, k.fence, k.job, len(nodes), copies-down)
 		}
 	}
 }

@@ -141,7 +141,7 @@ func (l *life) recall() bool {
 	return len(l.book.Attempts) == 0 && l.book.Count > 0 || l.m.sync(l.ctx, l.book)
 }
 
-func (l *life) plan(r *record) *plan { return planOf(l.m.w.opt.Seed, r.Job, r.Fence) }
+func (l *life) plan(r *record) *plan { return l.m.w.plans.of(r.Job, r.Fence) }
 
 // say puts an item about an attempt into the outbox.
 func (l *life) say(r *record, it wire.ReportItem) {
@@ -223,16 +223,8 @@ func (l *life) follow(r *record) (changed bool, due time.Time) {
 			l.note(r, x.plan)
 			changed = true
 		}
-		step := x.plan.run / 5
-		next := x.start.Add(step * (now.Sub(x.start)/step + 1))
-		if next.After(x.end) {
-			next = x.end
-		}
-		return changed, next
+		return changed, x.next()
 	case journal.Gone:
-		if x.plan == nil {
-			return false, now.Add(lookEvery) // launched by a life that ends with this one
-		}
 		return false, now.Add(lookEvery)
 	}
 	for r.Notes < len(x.plan.notes) && !x.stopped {
@@ -355,7 +347,7 @@ func (l *life) wanted(d wire.Desired, r *record) (bool, error) {
 		return false, err
 	}
 	b.Orders[o.ID] = true
-	p := planOf(l.m.w.opt.Seed, d.Job, d.Fence)
+	p := l.m.w.plans.of(d.Job, d.Fence)
 	busy := 0
 	for _, o := range b.Attempts {
 		if !o.Progress.Ended && !o.Progress.Finished {

@@ -171,7 +171,7 @@ func (m *machine) forget() {
 
 // launch starts a job's process.
 func (m *machine) launch(job fleet.JobID, f fleet.Fence, rerun bool) {
-	p := planOf(m.w.opt.Seed, job, f)
+	p := m.w.plans.of(job, f)
 	now := time.Now()
 	m.mu.Lock()
 	x := &proc{plan: p, start: now, end: now.Add(p.run)}
@@ -222,12 +222,22 @@ func (m *machine) drop(f fleet.Fence) {
 	delete(m.procs, f)
 }
 
+// bursts is how often a process writes in its life.
+const bursts = 4
+
 // wrote gives how much of a stream is on the machine's disk.
 func (x proc) wrote(s wire.Stream) []byte {
 	all := x.plan.stream(s)
 	took := min(time.Since(x.start), x.end.Sub(x.start))
-	if took >= x.plan.run {
-		return all
+	return all[:min(len(all)*int(took*bursts/x.plan.run)/bursts, len(all))]
+}
+
+// next is when the process will write again, or end.
+func (x proc) next() time.Time {
+	part := x.plan.run / bursts
+	at := x.start.Add(part * (time.Since(x.start)/part + 1)).Add(bursts) // what was rounded off
+	if at.After(x.end) {
+		return x.end
 	}
-	return all[:int64(len(all))*int64(took)/int64(x.plan.run)]
+	return at
 }

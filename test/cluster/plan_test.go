@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"tugline.dev/tugline/shared/fleet"
@@ -24,7 +25,26 @@ type plan struct {
 	decline  bool
 }
 
-func planOf(seed uint64, job fleet.JobID, f fleet.Fence) *plan {
+// plans makes them, each once.
+type plans struct {
+	seed uint64
+	mu   sync.Mutex
+	made map[fleet.Fence]*plan
+}
+
+func (p *plans) of(job fleet.JobID, f fleet.Fence) *plan {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.made == nil {
+		p.made = map[fleet.Fence]*plan{}
+	}
+	if p.made[f] == nil {
+		p.made[f] = newPlan(p.seed, job, f)
+	}
+	return p.made[f]
+}
+
+func newPlan(seed uint64, job fleet.JobID, f fleet.Fence) *plan {
 	h := fnv.New64a()
 	fmt.Fprint(h, job, f)
 	r := rand.New(rand.NewPCG(seed, h.Sum64()))

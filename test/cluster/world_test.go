@@ -52,6 +52,7 @@ type world struct {
 	ledger   *ledger
 	people   *people
 	check    *checker
+	plans    *plans
 	token    string
 	begun    time.Time
 	steps    int
@@ -70,9 +71,9 @@ func newWorld(t *testing.T, opt options) *world {
 			t.Cleanup(func() { os.RemoveAll(d) })
 		}
 	}
-	w := &world{t: t, opt: opt, dir: dir, net: meshtest.New(opt.Seed), begun: time.Now()}
+	w := &world{t: t, opt: opt, dir: dir, net: meshtest.New(opt.Seed), plans: &plans{seed: opt.Seed}, begun: time.Now()}
 	w.net.Delay(minDelay, maxDelay)
-	w.ledger, w.check = newLedger(w.wrong), newChecker(opt.Seed, w.wrong)
+	w.ledger, w.check = newLedger(w.wrong), newChecker(w.plans, w.wrong)
 	w.people = &people{w: w}
 	w.hubs = &hubSet{w: w}
 	for i := range hubCount {
