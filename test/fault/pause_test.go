@@ -1,0 +1,101 @@
+//go:build linux
+
+package fault
+
+import (
+	"encoding/json"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"tugline.dev/tugline/shared/api"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// The leader's process is stopped for long enough that another leads, and goes on with
+// the view it had, with requests and reports waiting in its sockets. What it answers
+// then must be what the cluster knows: nothing is acknowledged, read as consistent or
+// assigned by its old view.
+func TestPausedLeader(t *testing.T) {
+	t.Parallel()
+	c := start(t, 1)
+	w := c.work()
+	w.running("first", 40) // ends while the leader is stopped
+	old := c.leader()
+	old.p.pause()
+	type asked struct {
+		answer
+		err error
+	}
+	var wg sync.WaitGroup
+	var submitted, read, members asked
+	late := func(a *asked, method, path, key string, body any) {
+		wg.Go(func() { a.answer, a.err = old.ask(method, path, key, body, time.Minute) })
+	}
+	late(&submitted, http.MethodPost, "/v1/jobs", "work-"+filepath.Base(c.dir)+"-late", api.Submit{Kind: fleet.KindExec, Argv: w.argv("late", 1)})
+	late(&read, http.MethodGet, "/v1/jobs/"+w.jobs["first"]+"?consistent", "", nil)
+	late(&members, http.MethodGet, "/v1/members", "", nil)
+	lead := c.succeeded(old)
+	w.submit("second", 5)
+	w.check("second", 5, 60*time.Second, c.others(old)...)
+	w.check("first", 40, 60*time.Second, c.others(old)...)
+	old.p.resume()
+	wg.Wait()
+	if read.err == nil && read.status == http.StatusOK {
+		var j api.Job
+		if err := json.Unmarshal(read.body, &j); err != nil || !j.State.Ended() {
+			t.Errorf("a consistent read by a leader that was stopped says the job is %s (%v); it had ended", j.State, err)
+		}
+	}
+	t.Logf("the old leader answered the read with %d, the job with %d (%v)", read.status, submitted.status, submitted.err)
+	c.voters(3)
+	if now := c.leader(); now != lead {
+		t.Errorf("%s leads after the old leader went on; want %s, undisturbed", now.name, lead.name)
+	}
+	if submitted.err == nil && submitted.status/100 == 2 {
+		var j api.Job
+		if err := json.Unmarshal(submitted.body, &j); err != nil {
+			t.Fatal(err)
+		}
+		w.jobs["late"] = string(j.ID)
+	} else {
+		w.submit("late", 1) // under the same key: once, whatever became of the first
+	}
+	w.check("late", 1, 40*time.Second)
+	w.check("first", 40, time.Second)
+	w.check("second", 5, time.Second)
+	if got := c.count(); got != 3 {
+		t.Errorf("%d jobs on record; want 3", got)
+	}
+}
+
+// count is how many jobs the cluster has on record.
+func (c *cluster) count() int {
+	c.t.Helper()
+	var list api.Jobs
+	if !c.get("/v1/jobs?consistent", &list) {
+		c.t.Fatal("no hub lists the jobs")
+	}
+	return len(list.Jobs)
+}
+
+// The leader is stopped for less than an election takes, and for about as long, again
+// and again.
+func TestLeaderStutters(t *testing.T) {
+	t.Parallel()
+	c := start(t, 1)
+	w := c.work()
+	w.running("first", 60)
+	for i := range 8 {
+		lead := c.leader()
+		lead.p.pause()
+		<-time.After(time.Duration(200+150*i) * time.Millisecond)
+		lead.p.resume()
+	}
+	w.submit("second", 5)
+	w.check("first", 60, 60*time.Second)
+	w.check("second", 5, 60*time.Second)
+	c.voters(3)
+}
