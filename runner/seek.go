@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -138,7 +137,7 @@ func (k *search) run(ctx context.Context) (*session, error) {
 		select {
 		case <-soon.C:
 			k.waiting, k.asked = append(k.waiting, k.asked...), nil
-			soon.Reset(ladder.wait(cmp.Or(k.after, huntWait)))
+			soon.Reset(ladder.hunt(k.after))
 		case f := <-k.results:
 			delete(k.running, f.base)
 			if f.err == nil {
@@ -249,9 +248,18 @@ func (l *link) pause(ladder *backoff, ended bool, err error) time.Duration {
 	case announced:
 		return ladder.wait(huntWait)
 	case errors.As(err, &none):
-		return ladder.wait(cmp.Or(none.after, huntWait))
+		return ladder.hunt(none.after)
 	}
 	return ladder.wait(maxBackoff)
+}
+
+// hunt gives the pause before hubs that answered, and did not lead, are asked again. One
+// that has many runners asks for more time than an election takes.
+func (b *backoff) hunt(asked time.Duration) time.Duration {
+	if asked > huntWait {
+		return jitter(asked)
+	}
+	return b.wait(huntWait)
 }
 
 // away says to the log that there is no connection. An absence that was announced is

@@ -66,7 +66,7 @@ type Config struct {
 }
 
 const (
-	maxHandshakes = 256             // at once; more are told to come back
+	maxHandshakes = 1024            // at once; more are told to come back
 	keepEnded     = 2 * time.Minute // an ended HTTP session answers with its goodbye
 	writeTime     = 10 * time.Second
 	byeTime       = 2 * time.Second // for what still waits to be written when a session ends

@@ -57,6 +57,9 @@ func (s *Server) Exchange(w http.ResponseWriter, r *http.Request) {
 		}
 		return // else nobody is there to be told
 	}
+	if channel == wire.ChannelOpen && len(body) == 0 && !s.admitted(w, r) {
+		return
+	}
 	var reply []byte
 	switch {
 	case x != nil:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"tugline.dev/tugline/shared/fleet"
@@ -54,8 +55,8 @@ func (s *Server) problem(w http.ResponseWriter, status int, err error) {
 func (s *Server) answer(w http.ResponseWriter, status int, code fleet.Code, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.Header().Set(wire.CodeHeader, string(code))
-	if status == http.StatusServiceUnavailable {
-		w.Header().Set("Retry-After", "2")
+	if status == http.StatusServiceUnavailable && w.Header().Get("Retry-After") == "" {
+		w.Header().Set("Retry-After", strconv.Itoa(seconds(s.again())))
 	}
 	w.WriteHeader(status)
 	b, err := json.Marshal(wire.Problem{Title: http.StatusText(status), Status: status, Detail: detail, Code: code, Leader: s.cfg.Leader(), Hubs: s.cfg.Hubs()})

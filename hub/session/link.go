@@ -21,10 +21,13 @@ func (s *Server) Link(w http.ResponseWriter, r *http.Request) {
 	if !s.here(w, r, false) {
 		return
 	}
+	if !s.admitted(w, r) {
+		return
+	}
 	select {
 	case s.shaking <- struct{}{}:
 	default:
-		s.problem(w, http.StatusServiceUnavailable, fmt.Errorf("too many runners connect at this moment; try again: %w", fleet.Unavailable))
+		s.busy(w, time.Second)
 		return
 	}
 	runner := fleet.RunnerID(r.PathValue("id"))

@@ -28,10 +28,11 @@ import (
 // Server holds the sessions of one hub node. All methods may be called from many
 // goroutines.
 type Server struct {
-	cfg      Config
-	upgrader websocket.Upgrader
-	shaking  chan struct{} // one token a handshake in progress
-	parts    chan struct{} // one token a part of an upload in memory
+	cfg       Config
+	upgrader  websocket.Upgrader
+	shaking   chan struct{} // one token a handshake in progress
+	admission admission
+	parts     chan struct{} // one token a part of an upload in memory
 
 	life context.Context // of everything that outlives a request; ends with Close
 	stop context.CancelCauseFunc
