@@ -90,6 +90,24 @@ func TestSealedByTheOldLeader(t *testing.T) {
 	})
 }
 
+// TestSealedEmpty: a stream without a byte is sealed by each leader that is asked to,
+// also where an earlier one had done so.
+func TestSealedEmpty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, nil, "a", "b", "c")
+		defer c.close()
+		for i, id := range []string{"a", "b", "a", "c"} {
+			n := c.lead(id, uint64(i+1), 0)
+			if err := n.SealEmpty(t.Context(), key(1)); err != nil {
+				t.Fatalf("seal by %s, the leader of term %d: %v", id, i+1, err)
+			}
+			if _, err := n.Append(t.Context(), key(1), 0, []byte("x")); !errors.Is(err, fleet.LogSealed) {
+				t.Errorf("append by %s to what it sealed: %v", id, err)
+			}
+		}
+	})
+}
+
 // TestDeposedLeader: a leader that does not know of its successor acknowledges
 // nothing, and learns of it.
 func TestDeposedLeader(t *testing.T) {
@@ -347,6 +365,58 @@ func TestGrow(t *testing.T) {
 		c.stop("a")
 		if got := c.lead("b", 4, 200).read(t, key(2)); got != "goes on and on" {
 			t.Errorf("the next leader has %q", got)
+		}
+	})
+}
+
+// TestFrozenFollower: a node that holds its connections and says nothing, as a
+// stopped process does, holds nobody up and piles nothing up.
+func TestFrozenFollower(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, nil, "a", "b")
+		defer c.close()
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		door := c.net.listen("z")
+		defer door.Close()
+		wg.Go(func() {
+			for {
+				conn, err := door.Accept()
+				if err != nil {
+					return
+				}
+				defer conn.Close()
+				if m, err := readFrame(conn, false); err == nil {
+					a := m.answer()
+					a.Node, a.Length = "z", version
+					conn.Write(a.append(nil))
+				} // and nothing is read any more
+			}
+		})
+		c.mu.Lock()
+		c.ids = append(c.ids, "z")
+		c.mu.Unlock()
+		c.changed()
+		time.Sleep(2 * time.Second)
+		a := c.lead("a", 1, 50)
+		began, part := time.Now(), string(make([]byte, 64<<10))
+		for i := range 400 {
+			a.must(t, key(i%10), int64(i/10*len(part)), part)
+		}
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("appends took %s while a node was frozen", took)
+		}
+		a.Replica.mu.Lock()
+		p := a.peers["z"]
+		a.Replica.mu.Unlock()
+		p.mu.Lock()
+		queue, flight := len(p.queue), p.flight
+		p.mu.Unlock()
+		if queue > 10 || flight > inFlight+maxChunk {
+			t.Errorf("%d streams and %d bytes wait for the frozen node", queue, flight)
+		}
+		if d := a.Debt()["z"]; d.Known {
+			t.Errorf("the frozen node's debt is known: %+v", d)
 		}
 	})
 }

@@ -282,8 +282,9 @@ func (r *Replica) common(ctx context.Context, l *link, k spool.Key, n int64) (in
 	return lo, nil
 }
 
-// holding says what this node has of a stream.
+// holding says what this node has of a stream. One that was sealed empty is nothing
+// that another node could take over: the record of its job says that it has no bytes.
 func (r *Replica) holding(k spool.Key) holding {
 	i, _ := r.spool.Peek(k)
-	return holding{Key: k, Stamp: r.record.stampOf(k), Size: i.Size, Sealed: i.Sealed, Digest: i.Digest}
+	return holding{Key: k, Stamp: r.record.stampOf(k), Size: i.Size, Sealed: i.Sealed && i.Size > 0, Digest: i.Digest}
 }
