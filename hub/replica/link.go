@@ -24,7 +24,6 @@ type refusal struct {
 	node string
 	code fleet.Code
 	text string
-	size int64 // durable bytes of the stream there, where one was meant
 }
 
 func (e *refusal) Error() string { return fmt.Sprintf("node %s: %s: %s", e.node, e.code, e.text) }
@@ -149,7 +148,7 @@ func (l *link) read() {
 			return
 		}
 		if m.Code != "" {
-			f(m, &refusal{node: l.node, code: m.Code, text: m.Text, size: m.Size})
+			f(m, &refusal{node: l.node, code: m.Code, text: m.Text})
 			continue
 		}
 		f(m, nil)
