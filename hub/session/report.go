@@ -176,7 +176,7 @@ func (x *session) facts(a *fleet.Attempt, it *wire.ReportItem) *state.RecordFact
 				f.Value = b
 			}
 		}
-		c.Facts = append(c.Facts, state.Fact{Kind: f.Kind, Value: f.Value})
+		c.Facts = append(c.Facts, state.Fact{Kind: f.Kind, Value: f.Value, Seq: f.Seq})
 	}
 	return c
 }

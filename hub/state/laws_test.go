@@ -73,7 +73,9 @@ func anyCommand(t *rapid.T, m *Machine) Command {
 	case "return":
 		return &ReturnAttempt{Job: id, Fence: f}
 	case "facts":
-		return &RecordFacts{Job: id, Fence: f, Facts: []Fact{{rapid.SampledFrom([]string{"phase", "note", "detail"}).Draw(t, "kind"), []byte(`"preparing"`)}}}
+		return &RecordFacts{Job: id, Fence: f, Facts: []Fact{{
+			Kind: rapid.SampledFrom([]string{"phase", "note", "detail"}).Draw(t, "kind"), Value: []byte(`"preparing"`), Seq: rapid.Uint64Range(0, 4).Draw(t, "seq"),
+		}}}
 	case "finish":
 		c := &FinishAttempt{Job: id, Fence: f, Exit: fleet.Exit{Reason: rapid.SampledFrom([]string{"exited", "stopped"}).Draw(t, "exit")}, Evidence: evidence()}
 		if yes.Draw(t, "judged") {

@@ -22,9 +22,11 @@ var (
 type Fact struct {
 	Kind  string          `json:"kind"` // phase, session, model, usage, started, note, detail
 	Value json.RawMessage `json:"value"`
+	Seq   uint64          `json:"seq,omitempty"` // its runner's number, by which it is recorded once; 0: it has none
 }
 
-// RecordFacts records facts of one attempt. A fact over its bounds is refused.
+// RecordFacts records facts of one attempt, numbered ones once. A fact over its bounds
+// is refused.
 type RecordFacts struct {
 	Job   fleet.JobID `json:"job"`
 	Fence fleet.Fence `json:"fence"`
@@ -38,18 +40,31 @@ func (c *RecordFacts) apply(t *txn) Result {
 	if a == nil {
 		return bad
 	}
-	if a.Facts+len(c.Facts) > fleet.MaxFacts {
+	fresh := 0
+	for _, f := range c.Facts {
+		if !a.Told.Has(f.Seq) {
+			fresh++
+		}
+	}
+	switch {
+	case fresh == 0 && len(c.Facts) > 0:
+		return Result{ID: string(j.ID), Repeated: true, Job: j}
+	case a.Facts+fresh > fleet.MaxFacts:
 		return refuse(fleet.TooLarge, "attempt %s has %d facts, at most %d", c.Fence, a.Facts, fleet.MaxFacts)
 	}
 	for _, f := range c.Facts {
+		if a.Told.Has(f.Seq) {
+			continue // it was recorded, and the answer did not reach its runner
+		}
 		if len(f.Value) > fleet.MaxFact {
 			return refuse(fleet.TooLarge, "fact %s of %d bytes, at most %d", f.Kind, len(f.Value), fleet.MaxFact)
 		}
 		if err := t.fact(j, a, f); err != nil {
 			return refuse(fleet.BadRequest, "fact %s: %v", f.Kind, err)
 		}
+		a.Facts++
+		a.Told = a.Told.With(f.Seq)
 	}
-	a.Facts += len(c.Facts)
 	return t.put(j)
 }
 

@@ -3,6 +3,7 @@ package state
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -119,7 +120,7 @@ func TestFacts(t *testing.T) {
 	g.enrol("r1")
 	g.submit("a")
 	f := g.run("a", "r1")
-	fact := func(kind, value string) Fact { return Fact{kind, json.RawMessage(value)} }
+	fact := func(kind, value string) Fact { return Fact{Kind: kind, Value: json.RawMessage(value)} }
 	g.do(&RecordFacts{Job: "a", Fence: f, Facts: []Fact{
 		fact("session", `"s-1"`), fact("model", `"m"`), fact("usage", `{"input_tokens":5}`), fact("started", `"2026-03-01T12:00:00Z"`),
 		fact("note", `"a note"`), fact("detail", `"reads the code"`), fact("phase", `"running"`), fact("from the future", `{"x":1}`)}})
@@ -142,6 +143,25 @@ func TestFacts(t *testing.T) {
 	g.do(&RecordFacts{Job: "a", Fence: f, Facts: []Fact{fact("phase", `"running"`), fact("detail", `"late"`)}})
 	if a := g.job("a").Current(); a.Phase != "finished" || a.Detail == "late" {
 		t.Errorf("a late fact overwrote the result: %+v", a)
+	}
+}
+
+// TestNumberedFacts: a fact with a number is recorded once, in whatever order they come
+// and however often.
+func TestNumberedFacts(t *testing.T) {
+	g := newRig(t)
+	g.enrol("r1")
+	g.submit("a")
+	f := g.run("a", "r1")
+	note := func(seq uint64, text string) Fact {
+		return Fact{Kind: "note", Value: json.RawMessage(`"` + text + `"`), Seq: seq}
+	}
+	for _, facts := range [][]Fact{{note(1, "one")}, {note(3, "three")}, {note(1, "one")}, {note(2, "two"), note(3, "three")}, {note(2, "two")}, {note(0, "none")}, {note(0, "none")}} {
+		g.do(&RecordFacts{Job: "a", Fence: f, Facts: facts})
+	}
+	a := g.job("a").Current()
+	if want := []string{"one", "three", "two", "none", "none"}; !slices.Equal(a.Notes, want) || a.Facts != len(want) {
+		t.Errorf("recorded are %q and %d facts, want %q", a.Notes, a.Facts, want)
 	}
 }
 

@@ -217,6 +217,7 @@ type Attempt struct {
 	Notes       []string     `json:"notes,omitempty"`
 	Pushes      []Push       `json:"pushes,omitempty"`
 	Facts       int          `json:"facts,omitempty"` // recorded so far; at most MaxFacts
+	Told        Told         `json:"told,omitzero"`   // those of them that are numbered
 	Epoch       uint64       `json:"epoch,omitempty"` // in which it was last renewed; see Authority
 }
 
