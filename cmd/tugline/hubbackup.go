@@ -300,10 +300,10 @@ func (a *app) restore(ctx context.Context, f *os.File) error {
 			fmt.Fprintf(a.out, "  "+format+"\n", args...)
 		}
 	}
-	told(done.LostJobs, "%s are not on record any more: %s", plural(done.LostJobs, "job", "jobs"), listed(done.Lost, done.LostJobs))
-	told(len(done.Enrol), "runners that must enrol anew: %s", listed(done.Enrol, len(done.Enrol)))
-	told(done.Renew, "%s go on once their runners have renewed them", plural(done.Renew, "attempt", "attempts"))
-	told(done.Returned, "%s that were not accepted went back to the queue", plural(done.Returned, "attempt", "attempts"))
+	told(done.LostJobs, "%s not on record any more: %s", plural(done.LostJobs, "job is", "jobs are"), listed(done.Lost, done.LostJobs))
+	told(len(done.Enrol), "to enrol anew: %s", listed(done.Enrol, len(done.Enrol)))
+	told(done.Renew, "%s on once renewed by the runner", plural(done.Renew, "attempt goes", "attempts go"))
+	told(done.Returned, "%s not accepted yet, and back in the queue", plural(done.Returned, "attempt was", "attempts were"))
 	told(len(done.Again), "revoked again: %s", strings.Join(done.Again, ", "))
 	told(done.Streams+done.Blobs, "%s of output and %s put back", plural(done.Streams, "stream", "streams"), plural(done.Blobs, "file", "files"))
 	return nil

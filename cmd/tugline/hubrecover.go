@@ -78,10 +78,10 @@ func (a *app) describeRecovery(dir string, r *hub.Recovered) {
 			fmt.Fprintf(w, "  may be lost: what %s acknowledged without it after that entry\n", strings.Join(l.MaybeLost, " and "))
 		}
 		if l.KeptFrom > 0 {
-			fmt.Fprintf(w, "  entries %d to %d were not known to be committed; they are now\n", l.KeptFrom, l.KeptTo)
+			fmt.Fprintf(w, "  %s not known to be committed, and now is\n", entries(l.KeptFrom, l.KeptTo))
 		}
 		if l.DroppedFrom > 0 {
-			fmt.Fprintf(w, "  entries %d to %d could not be read and are dropped\n", l.DroppedFrom, l.DroppedTo)
+			fmt.Fprintf(w, "  %s not readable, and is dropped\n", entries(l.DroppedFrom, l.DroppedTo))
 		}
 	}
 	fmt.Fprintf(w, "  %s on record; %s\n", plural(r.Jobs, "job", "jobs"), openWords(r.Open))
@@ -98,11 +98,19 @@ func (a *app) describeRecovery(dir string, r *hub.Recovered) {
 	fmt.Fprintln(w)
 }
 
+// entries names entries of the log.
+func entries(from, to uint64) string {
+	if from == to {
+		return fmt.Sprintf("entry %d was", from)
+	}
+	return fmt.Sprintf("everything from entry %d to %d was", from, to)
+}
+
 func openWords(open []hub.OpenAttempt) string {
 	if len(open) == 0 {
 		return "no attempt was under way"
 	}
-	return plural(len(open), "attempt was", "attempts were") + " under way, and go on once their runners have renewed them:"
+	return plural(len(open), "attempt", "attempts") + " under way, to go on once renewed by the runner:"
 }
 
 func (a *app) hubDumpCommand() *cobra.Command {
