@@ -35,7 +35,7 @@ func (h *Hub) openPeers() (err error) {
 	h.peers, err = peer.New(peer.Config{
 		Self: h.id.Node, Network: h.network, Leading: h.leading.Load, Leader: h.node.Leader,
 		Members: h.others, Facts: h.facts, Handler: handler{h}, Wall: h.wall,
-		Presence: func() []fleet.Presence { return h.sessions.Presence() },
+		Presence: h.presence,
 		OnLive:   func(j fleet.JobID, e []fleet.Event) { h.web.Live(j, e) },
 		Calls: map[string]peer.Call{
 			callNode:    {AtLeader: true, Do: h.updateNode},

@@ -82,6 +82,7 @@ type Hub struct {
 	heard    atomic.Pointer[clocks] // of the other voters
 
 	leading     atomic.Bool
+	awaited     atomic.Pointer[awaited]
 	draining    atomic.Bool
 	pokes       chan struct{}
 	rosterPokes chan struct{}

@@ -29,6 +29,7 @@ func (h *Hub) lead(ctx context.Context) error {
 	if err := h.leadCopies(ctx); err != nil {
 		return err
 	}
+	h.expect()
 	h.leading.Store(true)
 	defer h.resign()
 	h.log.Info("leading")
@@ -150,9 +151,12 @@ func (l *term) propose(ctx context.Context, cmd state.Command) (state.Result, bo
 	return res, res.Code == ""
 }
 
+// presence tells of every runner that was connected. With a thousand of them that is
+// half a MiB: it is asked for only where something depends on it.
 func (l *term) presence() map[fleet.RunnerID]fleet.Presence {
-	out := map[fleet.RunnerID]fleet.Presence{}
-	for _, p := range l.hub.sessions.Presence() {
+	all := l.hub.sessions.Presence()
+	out := make(map[fleet.RunnerID]fleet.Presence, len(all))
+	for _, p := range all {
 		out[p.Runner] = p
 	}
 	return out
@@ -161,7 +165,11 @@ func (l *term) presence() map[fleet.RunnerID]fleet.Presence {
 // place gives queued jobs to free runners. The proposals of one look go out
 // together, so that they share a write of the log.
 func (l *term) place(ctx context.Context) {
-	plan := sched.Pick(l.hub.entries.View(), l.presence(), l.since, time.Now(), assignAtOnce)
+	v := l.hub.entries.View()
+	if !waiting(v) {
+		return
+	}
+	plan := sched.Pick(v, l.presence(), l.since, time.Now(), assignAtOnce)
 	var wg sync.WaitGroup
 	for _, a := range plan.Assign {
 		wg.Go(func() {
@@ -177,23 +185,30 @@ func (l *term) place(ctx context.Context) {
 	}
 }
 
+// waiting says whether any job is queued.
+func waiting(v state.View) (any bool) {
+	v.Queue(func(*fleet.Job) bool { any = true; return false })
+	return any
+}
+
 // overdue blocks jobs that waited longer than they may.
 func (l *term) overdue(ctx context.Context) {
 	v := l.hub.entries.View()
-	for _, b := range sched.Overdue(v, l.presence(), later(time.Now(), v.Meta().Time), assignAtOnce).Block {
+	for _, b := range sched.Overdue(v, l.presence, later(time.Now(), v.Meta().Time), assignAtOnce).Block {
 		l.propose(ctx, &state.BlockJob{Job: b.Job, Turn: b.Turn, Code: b.Code, Detail: b.Detail})
 	}
 }
 
 // silence ends attempts of runners that do not answer.
 func (l *term) silence(ctx context.Context) {
-	present, v := l.presence(), l.hub.entries.View()
+	v := l.hub.entries.View()
+	present := func(r fleet.RunnerID) fleet.Presence { p, _ := l.hub.sessions.PresenceOf(r); return p }
 	open, seen := collect(v), lease{
 		since: l.since, now: time.Now(), began: l.began, first: l.first,
-		heard:    func(r fleet.RunnerID) time.Time { return present[r].LastBeat },
+		heard:    func(r fleet.RunnerID) time.Time { return present(r).LastBeat },
 		shown:    l.hub.sessions.Shown,
 		runner:   v.Runner,
-		interval: func(r fleet.RunnerID) time.Duration { return present[r].Interval },
+		interval: func(r fleet.RunnerID) time.Duration { return present(r).Interval },
 	}
 	marked := slices.DeleteFunc(v.Runners(), func(r *fleet.Runner) bool { return r.SilentSince == nil })
 	for _, cmd := range slices.Concat(due(open, seen), silences(open, marked, seen)) {

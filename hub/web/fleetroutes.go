@@ -122,7 +122,7 @@ func (s *Server) showRunner(v state.View, r *fleet.Runner, p fleet.Presence) api
 		out.State = "revoked"
 	case r.Conflict != "":
 		out.State = "refused"
-	case !s.known():
+	case !s.known() || p.Awaited:
 		out.State = "unknown"
 	case p.Connected && p.Interval > 0 && now().Sub(p.LastBeat) > fleet.StaleHeartbeats*p.Interval:
 		out.State = "stale"

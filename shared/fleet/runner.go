@@ -73,7 +73,8 @@ type Presence struct {
 	Full      bool          `json:"full"`                // the session's first, full heartbeat was seen
 	Declining string        `json:"declining,omitempty"` // why it takes nothing now
 	Address   string        `json:"address,omitempty"`
-	Strays    string        `json:"strays,omitempty"` // ids of jobs, with spaces between: on record, and run here by an attempt that is not
+	Awaited   bool          `json:"awaited,omitempty"` // the leader before had it connected, and this one expects it
+	Strays    string        `json:"strays,omitempty"`  // ids of jobs, with spaces between: on record, and run here by an attempt that is not
 }
 
 // Role is what a token may do; each includes the ones before it.
