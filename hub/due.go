@@ -16,6 +16,8 @@ type lease struct {
 	shown      func(fleet.RunnerID, fleet.Fence) time.Time
 	first      map[fleet.Fence]time.Time // when an unaccepted assignment was first looked at; kept by due
 
+	spread time.Duration // that all runners need at most to be let in after an election
+
 	runner   func(fleet.RunnerID) (*fleet.Runner, bool)
 	interval func(fleet.RunnerID) time.Duration // between its heartbeats; of the present connection
 }
@@ -50,7 +52,7 @@ func due(open []state.Open, l lease) []state.Command {
 				given = l.now
 				l.first[a.Fence] = given
 			}
-			last := later(later(l.since, given), l.shown(a.Runner, a.Fence))
+			last := later(later(l.since.Add(l.spread), given), l.shown(a.Runner, a.Fence))
 			if l.now.Sub(last) > fleet.AcceptDeadline {
 				out = append(out, &state.ReturnAttempt{Job: o.Job.ID, Fence: a.Fence, Detail: "did not show it for " + fleet.AcceptDeadline.String()})
 			}
@@ -78,19 +80,19 @@ func (l lease) of(id fleet.RunnerID) (from time.Time, length time.Duration) {
 		return l.since, fleet.LostAfter
 	}
 	left := fleet.LostAfter - l.began.Sub(*r.SilentSince)
-	return l.since, min(max(left, shortestLease), fleet.LostAfter)
+	return l.since, min(max(left, shortestLease+l.spread), fleet.LostAfter)
 }
 
 // stale says whether a runner was not heard for three of its intervals, and since when.
 func (l lease) stale(id fleet.RunnerID) (since time.Time, stale bool) {
-	last, interval := l.since, longestInterval
+	last, interval, spread := l.since, longestInterval, l.spread
 	if h := l.heard(id); h.After(l.since) {
-		last = h
+		last, spread = h, 0
 		if d := l.interval(id); d > 0 {
 			interval = d
 		}
 	}
-	return last, l.now.Sub(last) > fleet.StaleHeartbeats*interval
+	return last, l.now.Sub(last) > fleet.StaleHeartbeats*interval+spread
 }
 
 // silences gives what is to be recorded of silence: each runner with accepted work that

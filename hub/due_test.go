@@ -242,3 +242,32 @@ func TestWhatWasSeenIsForgotten(t *testing.T) {
 		t.Errorf("%d assignments are remembered after the accept", n)
 	}
 }
+
+// With so many runners that letting them all in takes half a minute, those that come
+// last are neither called silent nor lose what they were to accept.
+func TestALongQueueAtTheDoorIsNoSilence(t *testing.T) {
+	w := newSilent(&fleet.Attempt{State: fleet.AttemptAssigned}, &fleet.Attempt{State: fleet.AttemptRunning})
+	w.lease.spread = 30 * time.Second
+	if got := w.at(w.lease.spread + fleet.AcceptDeadline - time.Second); len(got) > 0 {
+		t.Errorf("while runners are still let in: %v", got)
+	}
+	if _, stale := w.lease.stale("r"); stale {
+		t.Error("a runner that may still wait at the door is stale")
+	}
+	silent := w.start.Add(-fleet.LostAfter)
+	w.runner.SilentSince = &silent
+	if _, length := w.lease.of("r"); length != shortestLease+w.lease.spread {
+		t.Errorf("one that was silent before gets %s", length)
+	}
+	w.runner.SilentSince = nil
+	w.lease.now = w.start.Add(fleet.StaleHeartbeats*longestInterval + w.lease.spread + time.Second)
+	if _, stale := w.lease.stale("r"); !stale {
+		t.Error("one that does not come at all is never stale")
+	}
+	// Who is in is judged by its own heartbeats.
+	w.heard = time.Second
+	w.lease.now = w.start.Add(20 * time.Second)
+	if _, stale := w.lease.stale("r"); !stale {
+		t.Error("one that came and fell silent is not stale")
+	}
+}

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// admitEvery is the least time between two handshakes that begin, so that at most
+	// AdmitEvery is the least time between two handshakes that begin, so that at most
 	// 1,000 begin in a second however many runners come at once after an election.
-	admitEvery = time.Millisecond
+	AdmitEvery = time.Millisecond
 	// admitWait is how far ahead a handshake may be put off; runners that would wait
 	// longer are told when to come back instead. It holds 500 runners with room to spare.
 	admitWait = 2 * time.Second
@@ -43,7 +43,7 @@ func (a *admission) reserve(now time.Time) (wait time.Duration, ok bool) {
 	if wait > admitWait {
 		return wait, false
 	}
-	a.next = a.next.Add(admitEvery)
+	a.next = a.next.Add(AdmitEvery)
 	return wait, true
 }
 
