@@ -82,6 +82,8 @@ func (g *rig) get(id fleet.JobID) *fleet.Job {
 	return j
 }
 
+func (g *rig) presence() map[fleet.RunnerID]fleet.Presence { return g.seen }
+
 func (g *rig) pick() Plan { return Pick(g.m.View(), g.seen, start, g.now, 100) }
 
 // place does what a plan says.

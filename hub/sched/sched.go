@@ -164,8 +164,8 @@ func shapeOf(j *fleet.Job) shape {
 
 // Overdue finds queued jobs that have waited longer than their queue timeout, and
 // when the next one will have. What it says of each runner is as the leader sees
-// it at that moment.
-func Overdue(v state.View, presence map[fleet.RunnerID]fleet.Presence, now time.Time, limit int) Plan {
+// it at that moment; presence is called only if there is such a job.
+func Overdue(v state.View, presence func() map[fleet.RunnerID]fleet.Presence, now time.Time, limit int) Plan {
 	var plan Plan
 	if limit <= 0 {
 		return plan
@@ -181,7 +181,7 @@ func Overdue(v state.View, presence map[fleet.RunnerID]fleet.Presence, now time.
 			return true
 		}
 		if cs == nil {
-			cs = candidates(v, presence)
+			cs = candidates(v, presence())
 		}
 		plan.Block = append(plan.Block, Block{j.ID, j.Turn().N, "queue_timeout",
 			fmt.Sprintf("waited longer than its queue timeout of %s: %s", q, obstacle(v, cs, j, now))})
@@ -197,8 +197,9 @@ func (p *Plan) wake(at time.Time) {
 }
 
 func candidates(v state.View, presence map[fleet.RunnerID]fleet.Presence) []candidate {
-	var cs []candidate // in the order of ids
-	for _, r := range v.Runners() {
+	rs := v.Runners()
+	cs := make([]candidate, 0, len(rs)) // in the order of ids
+	for _, r := range rs {
 		p := presence[r.ID]
 		c := candidate{r: r, p: p}
 		if p.Connected && p.Full {

@@ -92,27 +92,27 @@ func TestOverdue(t *testing.T) {
 	g.job("a", func(s *fleet.Spec) { s.Timeouts.Queue = time.Minute })
 	g.job("b", func(s *fleet.Spec) { s.Timeouts.Queue = time.Hour })
 	g.job("c")
-	p := Overdue(g.m.View(), g.seen, g.now, 10)
+	p := Overdue(g.m.View(), g.presence, g.now, 10)
 	if len(p.Block) != 0 || !p.Next.Equal(g.now.Add(time.Minute)) {
 		t.Errorf("nothing is overdue: %+v", p)
 	}
-	p = Overdue(g.m.View(), g.seen, g.now.Add(time.Minute), 10)
+	p = Overdue(g.m.View(), g.presence, g.now.Add(time.Minute), 10)
 	if len(p.Block) != 1 || p.Block[0].Job != "a" || !strings.Contains(p.Block[0].Detail, "1m0s: no runner is enrolled") || !p.Next.Equal(g.now.Add(time.Hour)) {
 		t.Errorf("one is overdue: %+v", p)
 	}
 	g.runner("r1", 1)
-	p = Overdue(g.m.View(), g.seen, g.now.Add(2*time.Hour), 1)
+	p = Overdue(g.m.View(), g.presence, g.now.Add(2*time.Hour), 1)
 	if len(p.Block) != 1 || !strings.HasSuffix(p.Block[0].Detail, "no runner that can take it became free: box-r1 could take it only now") {
 		t.Errorf("at most one of two: %+v", p)
 	}
-	if p = Overdue(g.m.View(), g.seen, g.now.Add(2*time.Hour), 0); len(p.Block) != 0 {
+	if p = Overdue(g.m.View(), g.presence, g.now.Add(2*time.Hour), 0); len(p.Block) != 0 {
 		t.Errorf("none were asked for: %+v", p)
 	}
 	b := p.Block
-	for _, b := range append(b, Overdue(g.m.View(), g.seen, g.now.Add(2*time.Hour), 5).Block...) {
+	for _, b := range append(b, Overdue(g.m.View(), g.presence, g.now.Add(2*time.Hour), 5).Block...) {
 		g.do(&state.BlockJob{Job: b.Job, Turn: b.Turn, Code: b.Code, Detail: b.Detail})
 	}
-	if p = Overdue(g.m.View(), g.seen, g.now.Add(2*time.Hour), 5); len(p.Block) != 0 || g.get("b").State != fleet.Blocked {
+	if p = Overdue(g.m.View(), g.presence, g.now.Add(2*time.Hour), 5); len(p.Block) != 0 || g.get("b").State != fleet.Blocked {
 		t.Errorf("blocked jobs are found again: %+v", p)
 	}
 }
@@ -123,7 +123,7 @@ func TestOverdueNamesEveryRunner(t *testing.T) {
 	detail := func(g *rig) string {
 		t.Helper()
 		g.job("late", func(s *fleet.Spec) { s.Timeouts.Queue = time.Minute })
-		p := Overdue(g.m.View(), g.seen, g.now.Add(time.Minute), 10)
+		p := Overdue(g.m.View(), g.presence, g.now.Add(time.Minute), 10)
 		if len(p.Block) != 1 {
 			t.Fatalf("the plan is %+v", p)
 		}
@@ -332,7 +332,7 @@ func BenchmarkPickKeys(b *testing.B) {
 func BenchmarkOverdue(b *testing.B) {
 	g := full(b, func(_ int, s *fleet.Spec) { s.Timeouts.Queue = time.Hour })
 	for b.Loop() {
-		if p := Overdue(g.m.View(), g.seen, g.now, 256); len(p.Block) != 0 {
+		if p := Overdue(g.m.View(), g.presence, g.now, 256); len(p.Block) != 0 {
 			b.Fatal(len(p.Block))
 		}
 	}
