@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -385,19 +386,30 @@ func TestPromoteWaitsForTheLog(t *testing.T) {
 func TestFailoverTimes(t *testing.T) {
 	var worst, sum time.Duration
 	const rounds = 60
-	for range rounds {
+	for round := range rounds {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLab(t, "a", "b", "c")
 			defer l.end()
 			leader := l.leader()
-			// One follower may hold more than the other when it happens.
-			for i := range 20 {
-				go leader.Propose(t.Context(), fmt.Append(nil, i))
+			// Entries are on their way when it happens, so that one follower may hold
+			// more than the other.
+			l.net.Delay(0, 10*time.Millisecond)
+			ctx, stop := context.WithCancel(t.Context())
+			var writing sync.WaitGroup
+			for i := range 8 {
+				writing.Go(func() {
+					for ctx.Err() == nil {
+						leader.Propose(ctx, fmt.Append(nil, i))
+						time.Sleep(time.Duration(i+1) * time.Millisecond)
+					}
+				})
 			}
-			time.Sleep(time.Second)
+			time.Sleep(time.Second + time.Duration(round)*time.Millisecond)
 			l.cut(leader.cfg.NodeID)
 			begun := time.Now()
 			mustPropose(t, l.leader(leader.cfg.NodeID), "x")
+			stop()
+			writing.Wait()
 			d := time.Since(begun)
 			worst, sum = max(worst, d), sum+d
 			l.cut()
