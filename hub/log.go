@@ -54,6 +54,9 @@ func (m machine) End() {
 
 func (m machine) Snapshot() (func(io.Writer) error, error) { return m.state.Snapshot(), nil }
 
+// Check says whether Restore would take what it reads, and changes nothing.
+func (machine) Check(r io.Reader) error { return state.New().Restore(r) }
+
 func (m machine) Restore(r io.Reader) error {
 	if err := m.state.Restore(r); err != nil {
 		return err
