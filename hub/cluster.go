@@ -43,6 +43,8 @@ func (h *Hub) openPeers() (err error) {
 			callDrain:   {Do: h.answerDrain},
 			callTakeKey: {Do: h.takeKey},
 			callGiveKey: {Do: h.giveKey},
+			callRekey:   {Do: h.answerRekey},
+			callKnowKey: {Do: h.answerKnowKey},
 		},
 		Join: h.admit, Logger: h.log,
 	})

@@ -52,7 +52,7 @@ func (h *Hub) newWeb() *web.Server {
 		Log: h.entries, Feed: changes{h.feed}, Spool: h.copies, Blobs: h.copies.Blobs(),
 		Derive: h.secrets.derive, Proxies: h.cfg.TrustedProxies, ProxiesOnly: h.cfg.inTheClear(),
 		Presence: h.sessions.Presence, Status: h.status, Ready: h.serves, AcceptClock: h.acceptClock, Settled: h.isSettled, Ticket: h.ticket,
-		Keys: h.showKeys, Rotate: h.rotate, Runners: runners, Version: h.cfg.Version, Logger: h.log,
+		Keys: h.showKeys, Rotate: h.rotate, RotateMesh: h.RotateMesh, Runners: runners, Version: h.cfg.Version, Logger: h.log,
 		HubTicket: h.hubTicket, Guest: guestKey, Cluster: h, Archives: h,
 	}
 	if h.peers != nil {

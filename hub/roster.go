@@ -145,14 +145,11 @@ func (h *Hub) followRoster() error {
 
 // self is what this node says of itself.
 func (h *Hub) self() fleet.HubNode {
-	n := fleet.HubNode{
-		ID: h.id.Node, MeshKey: key(h.keys.mesh), SealKey: h.keys.sealPublic(), Endpoints: h.endpoints(),
+	now, next := h.keys.public()
+	return fleet.HubNode{
+		ID: h.id.Node, MeshKey: now, NextMeshKey: next, SealKey: h.keys.sealPublic(), Endpoints: h.endpoints(),
 		URL: h.url, Version: h.cfg.Version, Kinds: h.cfg.Generation,
 	}
-	if !h.keys.next.IsZero() {
-		n.NextMeshKey = key(h.keys.next)
-	}
-	return n
 }
 
 func key(k mesh.PrivateKey) []byte {

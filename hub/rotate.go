@@ -164,7 +164,7 @@ func (h *Hub) showKeys() api.Keys {
 		}
 	}
 	u := h.secrets.use.Load()
-	out := api.Keys{Keys: []api.Key{}}
+	out := api.Keys{Keys: []api.Key{}, Due: exposed(v)}
 	for _, kind := range fleet.KeyKinds {
 		held := h.secrets.all(kind)
 		rows := v.Keys(kind)

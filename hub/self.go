@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"golang.org/x/crypto/nacl/box"
 
@@ -17,6 +18,7 @@ import (
 // selfKeys are this node's own keys, which no other node has: one for the mesh, and
 // one that secrets are sealed to on their way here.
 type selfKeys struct {
+	mu   sync.Mutex // held while the mesh's keys change, and to read them
 	mesh mesh.PrivateKey
 	next mesh.PrivateKey // the one that mesh is to become; zero: none
 	seal [32]byte

@@ -48,7 +48,13 @@ count, and how many runners use each generation of the HMAC key.`,
 			for _, k := range ks.Keys {
 				t.add(k.Kind, strconv.FormatUint(k.Generation, 10), k.ID, keyState(&k, now), ago(now, k.MadeAt), ago(now, &k.ActiveSince), keyUsers(&k))
 			}
-			return t.print(a.out)
+			if err := t.print(a.out); err != nil {
+				return err
+			}
+			if ks.Due != "" {
+				a.say("%s", ks.Due)
+			}
+			return nil
 		},
 	}
 	c.Flags().BoolVar(&ca, "ca", false, "print the certificates of the hub's CAs that are trusted now, as PEM")
@@ -81,22 +87,32 @@ func keyUsers(k *api.Key) string {
 func (a *app) hubRotateCommand() *cobra.Command {
 	var overlap time.Duration
 	c := &cobra.Command{
-		Use: "rotate hmac|signing|ca", Short: "Replace one of the cluster's keys while everything runs", Args: exactly("KEY"),
+		Use: "rotate hmac|signing|ca|mesh [NODE]", Short: "Replace one of the cluster's keys while everything runs",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 || len(args) > 2 || len(args) == 2 && args[0] != keyMesh {
+				return usage("say which key: hmac, signing, ca, or mesh with the NODE whose key it is")
+			}
+			return nil
+		},
 		Long: `Replace a key of the cluster. Nothing is restarted, and no job notices.
 
   hmac      the key that runners' keys are derived from; each runner gets its new one when it
             is connected, and old ones are taken for 30 days
   signing   the key that orders are signed with; runners learn the new one from the old one
   ca        the hub's own CA; both are trusted for the time of --overlap
+  mesh      the key of each hub node for the tunnel between them, or of one NODE
 
 It takes nothing away from anybody at once: a runner whose key is known to others is locked
 out with ` + "`tugline runner revoke`" + `.`,
 		Example:           "  tugline hub rotate hmac\n  tugline hub rotate ca --overlap 72h",
-		ValidArgsFunction: cobra.FixedCompletions([]cobra.Completion{fleet.KeyHMAC, fleet.KeySigning, fleet.KeyCA}, cobra.ShellCompDirectiveNoFileComp),
+		ValidArgsFunction: cobra.FixedCompletions([]cobra.Completion{fleet.KeyHMAC, fleet.KeySigning, fleet.KeyCA, keyMesh}, cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[0] == keyMesh {
+				return a.rotateMesh(cmd.Context(), args[1:])
+			}
 			b := api.RotateRequest{Kind: args[0]}
 			if !slices.Contains(fleet.KeyKinds, b.Kind) {
-				return usage("there is no key %q; there are %s", b.Kind, strings.Join(fleet.KeyKinds, ", "))
+				return usage("there is no key %q; there are %s, %s", b.Kind, strings.Join(fleet.KeyKinds, ", "), keyMesh)
 			}
 			if cmd.Flags().Changed("overlap") {
 				if b.Kind != fleet.KeyCA {

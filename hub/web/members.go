@@ -61,6 +61,14 @@ func (s *Server) memberRoutes() {
 		m, err := s.cfg.Cluster.Members(ctx)
 		return &struct{ Body api.Members }{m}, err
 	}))
+	rotate := op(http.MethodPost, "/v1/members/{id}/rotate", "rotate-member", "Have a hub node replace its own key of the mesh", fleet.RoleAdmin)
+	huma.Register(s.api, rotate, wrap(s, func(ctx context.Context, in *MemberIn) (*struct{ Body api.Members }, error) {
+		if err := s.cfg.RotateMesh(ctx, in.ID); err != nil {
+			return nil, err
+		}
+		m, err := s.cfg.Cluster.Members(ctx)
+		return &struct{ Body api.Members }{m}, err
+	}))
 	for verb, on := range map[string]bool{"drain": true, "undrain": false} {
 		summary := "Prepare a hub node for a planned stop: it leads no more"
 		if !on {

@@ -91,6 +91,8 @@ type Config struct {
 	// Rotate replaces one of them; the result's id is KIND/GENERATION. Overlap is how
 	// long a CA that is replaced stays trusted.
 	Rotate func(ctx context.Context, h state.Head, kind string, overlap time.Duration) (state.Result, error)
+	// RotateMesh has a hub node replace its own key of the mesh.
+	RotateMesh func(ctx context.Context, id string) error
 	// Runners serves the paths that belong to runners.
 	Runners http.Handler
 	// Proxies may set X-Forwarded-For. With ProxiesOnly nobody else but this

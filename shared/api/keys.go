@@ -19,7 +19,8 @@ type Key struct {
 
 // Keys is GET /v1/keys.
 type Keys struct {
-	Keys []Key `json:"keys"`
+	Keys []Key  `json:"keys"`
+	Due  string `json:"due,omitempty" doc:"which key is about to be replaced, and why"`
 }
 
 // RotateRequest is the body of POST /v1/keys/rotate.
