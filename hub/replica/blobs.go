@@ -62,10 +62,12 @@ func (r *Replica) spread(ctx context.Context, d fleet.Digest, size int64, data [
 		}
 		reached[p.id] = true
 		m := &message{Kind: kindHold, Digest: d, Length: size, Data: data}
+		p.owe(size)
 		l.send(m, func(a *message, err error) {
 			if err != nil {
 				p.missed()
 			}
+			p.owe(-size)
 			switch {
 			case !v.voters[p.id]:
 			case err != nil:

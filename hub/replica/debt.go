@@ -81,7 +81,7 @@ func (r *Replica) Debt() map[string]Debt {
 		if p != nil {
 			p.mu.Lock()
 			l := p.link
-			d = Debt{Bytes: p.status.Lacking, At: p.heard, Full: p.status.Full}
+			d = Debt{Bytes: p.status.Lacking + p.owed, At: p.heard, Full: p.status.Full}
 			d.Known = l != nil && now.Sub(p.heard) < fresh && p.status.Known && p.need > 0 && p.status.Ended >= p.need
 			p.mu.Unlock()
 			if t == nil {

@@ -33,6 +33,7 @@ type peer struct {
 	queue   []*stream
 	waiting []*stream     // to be tried again at the next ping
 	flight  int           // bytes on their way
+	owed    int64         // bytes of blobs that it was told to store and has not answered for
 	work    chan struct{} // there is something in queue, or room for it
 	told    string        // the last failure to connect, so that it is logged once
 }
@@ -258,6 +259,13 @@ func (p *peer) took(l *link, n int) {
 	if n < 0 {
 		poke(p.work)
 	}
+}
+
+// owe counts bytes of blobs that the peer is to store.
+func (p *peer) owe(n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.owed += n
 }
 
 // spawn runs f in a goroutine that Run waits for; false if Run does not run.
