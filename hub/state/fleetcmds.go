@@ -133,7 +133,7 @@ type CreateTicket struct {
 	For    fleet.RunnerID    `json:"for,omitempty"`
 
 	Role    string `json:"role,omitempty"`    // fleet.TicketHub for a hub node; else a runner's
-	Guest   []byte `json:"guest,omitempty"`   // of a hub's: the public key made of its secret
+	Guest   []byte `json:"guest,omitempty"`   // of a hub's, and of a runner's that comes by the mesh: the public key made of its secret
 	Replace string `json:"replace,omitempty"` // of a hub's: the node that goes when another one comes by it
 }
 
@@ -159,8 +159,8 @@ func (c *CreateTicket) apply(t *txn) Result {
 		}
 	case role != "" && role != fleet.TicketRunner:
 		return refuse(fleet.BadRequest, "a ticket is for a runner or a hub, not for a %q", role)
-	case len(c.Guest) > 0 || c.Replace != "":
-		return refuse(fleet.BadRequest, "a runner's ticket has no guest key and replaces no hub")
+	case c.Replace != "" || len(c.Guest) != 0 && len(c.Guest) != fleet.MeshKeyBytes:
+		return refuse(fleet.BadRequest, "a runner's ticket replaces no hub, and its guest key has 32 bytes if it has one")
 	default:
 		role = "" // as all tickets were before there were others
 	}
@@ -196,6 +196,7 @@ type Enrol struct {
 	BoxKey    []byte            `json:"box_key"`
 	MachineID string            `json:"machine_id"`
 	Labels    map[string]string `json:"labels,omitempty"`
+	MeshKey   []byte            `json:"mesh_key,omitempty"` // of a runner that comes by the mesh
 }
 
 func (*Enrol) kind() Kind { return 37 }
@@ -230,6 +231,9 @@ func (c *Enrol) apply(t *txn) Result {
 	case k.Uses <= 0:
 		return refuse(fleet.TicketUsed, "the ticket was used up by another runner; ask for a new one with `tugline hub ticket`")
 	}
+	if bad := t.meshKeyOf(c, k); bad.Code != "" {
+		return bad
+	}
 	r := &fleet.Runner{ID: c.ID, Generation: 1, Floor: 1, EnrolledAt: t.now(), Name: t.freeName(c.Name)}
 	if k.For != "" {
 		old := t.runner(k.For)
@@ -242,7 +246,7 @@ func (c *Enrol) apply(t *txn) Result {
 		t.loseAll(&n, "the runner was enrolled anew")
 		r = &n
 	}
-	r.SignKey, r.BoxKey, r.MachineID, r.Master = c.SignKey, c.BoxKey, c.MachineID, t.activeMaster()
+	r.SignKey, r.BoxKey, r.MachineID, r.Master, r.MeshKey = c.SignKey, c.BoxKey, c.MachineID, t.activeMaster(), c.MeshKey
 	r.Labels = map[string]string{}
 	maps.Copy(r.Labels, c.Labels)
 	maps.Copy(r.Labels, k.Labels) // what the ticket says wins

@@ -8,11 +8,12 @@ type Runner struct {
 	ID           RunnerID          `json:"id"`
 	Name         string            `json:"name"`
 	Labels       map[string]string `json:"labels,omitempty"`
-	SignKey      []byte            `json:"sign_key"`         // Ed25519 public: results are signed by it
-	BoxKey       []byte            `json:"box_key"`          // X25519 public: secrets are sealed to it
-	Generation   uint64            `json:"generation"`       // of its HMAC key
-	Floor        uint64            `json:"floor"`            // generations below are refused
-	Master       uint64            `json:"master,omitempty"` // generation of the cluster's HMAC key that its key was last seen to come from; 0: the first
+	SignKey      []byte            `json:"sign_key"`           // Ed25519 public: results are signed by it
+	BoxKey       []byte            `json:"box_key"`            // X25519 public: secrets are sealed to it
+	MeshKey      []byte            `json:"mesh_key,omitempty"` // X25519 public: the hubs' tunnel lets it in by it
+	Generation   uint64            `json:"generation"`         // of its HMAC key
+	Floor        uint64            `json:"floor"`              // generations below are refused
+	Master       uint64            `json:"master,omitempty"`   // generation of the cluster's HMAC key that its key was last seen to come from; 0: the first
 	EnrolledAt   time.Time         `json:"enrolled_at"`
 	Removed      bool              `json:"removed,omitempty"`
 	Cordoned     bool              `json:"cordoned,omitempty"`

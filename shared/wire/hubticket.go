@@ -23,8 +23,10 @@ type HubTicket struct {
 // HubAddress says where a hub node's tunnel is, and whose it is.
 type HubAddress struct {
 	Node      string   `json:"n"`
-	Key       string   `json:"k"` // WireGuard public key, 64 hex digits
-	Endpoints []string `json:"u"` // UDP, HOST:PORT
+	Key       string   `json:"k"`           // WireGuard public key, 64 hex digits
+	Endpoints []string `json:"u"`           // UDP, HOST:PORT
+	Next      string   `json:"x,omitempty"` // a key that is about to take the place of the present one; both are good
+	URL       string   `json:"p,omitempty"` // where it serves people and runners
 }
 
 // String gives the token.

@@ -72,6 +72,7 @@ type Welcome struct {
 	Interval time.Duration `json:"interval_ns"`
 	Leader   string        `json:"leader,omitempty"`
 	Hubs     []string      `json:"hubs,omitempty"`
+	Mesh     []HubAddress  `json:"mesh,omitempty"` // the hubs' tunnels, for a runner with a mesh key
 }
 
 // Goodbye says why the hub ends the session. Final means: do not come back by yourself.
@@ -118,6 +119,7 @@ type HeartbeatReply struct {
 	Desired  []Desired     `json:"desired,omitempty"`
 	Leader   string        `json:"leader,omitempty"`
 	Keys     *KeyNews      `json:"keys,omitempty"` // what the runner does not hold yet
+	Mesh     []HubAddress  `json:"mesh,omitempty"` // the hubs' tunnels, where they have changed in this session
 }
 
 // Intent is what the hub wants of an attempt.
@@ -400,6 +402,7 @@ type Enrol struct {
 	BoxKey    []byte            `json:"box_key"`
 	MachineID string            `json:"machine_id"`
 	Labels    map[string]string `json:"labels,omitempty"`
+	MeshKey   []byte            `json:"mesh_key,omitempty"` // X25519 public, of a runner that reaches hubs through their tunnel
 }
 
 // Enrolled is its answer. HMACKey is sealed to BoxKey.

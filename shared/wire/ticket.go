@@ -37,6 +37,8 @@ type Ticket struct {
 	Secret    string    `json:"s"`           // spent by enrolling
 	ExpiresAt time.Time `json:"e"`           // after which the hub refuses the secret
 	Plain     bool      `json:"n,omitempty"` // no TLS: loopback and development only
+
+	Mesh []HubAddress `json:"m,omitempty"` // the hubs' tunnels, of a ticket for a runner that reaches them by UDP alone
 }
 
 const (
