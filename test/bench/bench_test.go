@@ -8,7 +8,6 @@ package bench
 
 import (
 	"flag"
-	"os"
 	"testing"
 
 	"tugline.dev/tugline/test/mesh"
@@ -16,13 +15,13 @@ import (
 
 var (
 	update = flag.Bool("update", false, "write the figures into README.md")
-	only   = flag.String("only", "", "measure one part: log, task, jobs, memory, size")
+	only   = flag.String("only", "", "measure one part: log, task, jobs, memory, size; apply, tasks, pace, failover, crowd")
 )
 
 func TestMain(m *testing.M) { mesh.Main(m) }
 
 func TestBench(t *testing.T) {
-	s := &sheet{t: t}
+	s := &sheet{t: t, marks: "figures"}
 	m := measureMachine(t, s)
 	for _, part := range []struct {
 		name string
@@ -38,10 +37,5 @@ func TestBench(t *testing.T) {
 			t.Run(part.name, func(t *testing.T) { part.run(t, s, m) })
 		}
 	}
-	text := s.print()
-	if *update && !t.Failed() && *only == "" {
-		if err := os.WriteFile(readme, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s.finish()
 }

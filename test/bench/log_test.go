@@ -61,14 +61,23 @@ func openHub(t *testing.T) *hub.Hub {
 
 // propose commits a command that must not be refused.
 func propose(t *testing.T, h *hub.Hub, cmd state.Command) state.Result {
+	res, err := commit(h, cmd)
+	if err != nil {
+		t.Error(err)
+	}
+	return res
+}
+
+// commit is propose where a leader may be lost.
+func commit(h *hub.Hub, cmd state.Command) (state.Result, error) {
 	res, err := h.Entries().Propose(context.Background(), cmd)
 	if err == nil {
 		err = res.Err()
 	}
 	if err != nil {
-		t.Errorf("%T: %v", cmd, err)
+		return res, fmt.Errorf("%T: %w", cmd, err)
 	}
-	return res
+	return res, nil
 }
 
 // enrol makes a runner in the state.

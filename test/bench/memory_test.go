@@ -127,6 +127,8 @@ type puppet struct {
 	conn    *websocket.Conn
 	seal    *wire.Sealer
 	open    *wire.Opener
+	slots   int
+	say1    sync.Mutex // held while a frame is sealed and written
 }
 
 // connect enrols a crowd, connects it, has each beat, and gives the KiB that the hub
@@ -135,7 +137,7 @@ func connect(t *testing.T, m *mesh.Mesh, url string, conf *tls.Config) float64 {
 	t.Helper()
 	hc := &http.Client{Transport: &http.Transport{TLSClientConfig: conf, MaxIdleConnsPerHost: 16}}
 	defer hc.CloseIdleConnections()
-	secret := ticket(t, m, hc, url)
+	secret := ticketOf(t, &client{t, url, "Bearer " + m.Token(), hc}, crowd)
 	crowdOf := make([]*puppet, crowd)
 	side(t, crowd, func(i int) error {
 		p, err := enrolPuppet(hc, url, secret, i)
@@ -181,11 +183,11 @@ func side(t *testing.T, n int, f func(int) error) {
 	}
 }
 
-func ticket(t *testing.T, m *mesh.Mesh, hc *http.Client, url string) string {
+// ticketOf makes a ticket for a number of runners, and gives its secret.
+func ticketOf(t *testing.T, c *client, uses int) string {
 	t.Helper()
-	c := client{t, url, "Bearer " + m.Token(), hc}
 	var k api.Ticket
-	c.call(http.MethodPost, "/v1/tickets", api.TicketRequest{Uses: crowd}, &k)
+	c.call(http.MethodPost, "/v1/tickets", api.TicketRequest{Uses: uses}, &k)
 	parsed, err := wire.ParseTicket(k.Ticket)
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +196,7 @@ func ticket(t *testing.T, m *mesh.Mesh, hc *http.Client, url string) string {
 }
 
 func enrolPuppet(hc *http.Client, url, secret string, i int) (*puppet, error) {
-	p := &puppet{machine: fmt.Sprint("m", i)}
+	p := &puppet{machine: fmt.Sprint("m", i), slots: 2}
 	pub, sign, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, err
@@ -249,7 +251,7 @@ func (p *puppet) link(url string, conf *tls.Config) error {
 	hello, err := wire.SealHello(p.key, challenge, wire.Hello{
 		Version: wire.Version, Runner: p.e.Runner, Generation: p.e.Generation, Nonce: nonce, Cluster: p.e.Cluster, Epoch: p.e.Epoch,
 		MachineID: p.machine, JournalID: "j", JournalCount: 1, Name: p.e.Name, Time: time.Now().UTC(),
-		Facts: fleet.RunnerFacts{Version: "bench", OS: "linux", Arch: "amd64", Slots: 2, Permissions: fleet.PermFull},
+		Facts: fleet.RunnerFacts{Version: "bench", OS: "linux", Arch: "amd64", Slots: p.slots, Permissions: fleet.PermFull},
 	})
 	if err != nil {
 		return err
@@ -268,15 +270,52 @@ func (p *puppet) link(url string, conf *tls.Config) error {
 
 // beat sends a heartbeat and waits for its reply.
 func (p *puppet) beat() error {
-	body, err := wire.Encode(wire.Heartbeat{Full: true, Epoch: p.e.Epoch, Slots: 2, Count: 1})
+	if err := p.say(wire.TypeHeartbeat, p.heartbeat()); err != nil {
+		return err
+	}
+	_, err := p.until(wire.TypeHeartbeatReply)
+	return err
+}
+
+func (p *puppet) heartbeat() wire.Heartbeat {
+	return wire.Heartbeat{Full: true, Epoch: p.e.Epoch, Slots: p.slots, Count: 1}
+}
+
+// say sends a message.
+func (p *puppet) say(typ wire.Type, message any) error {
+	body, err := wire.Encode(message)
 	if err != nil {
 		return err
 	}
-	if err := p.conn.WriteMessage(websocket.BinaryMessage, p.seal.Seal(wire.TypeHeartbeat, body)); err != nil {
-		return err
+	p.say1.Lock()
+	defer p.say1.Unlock()
+	return p.conn.WriteMessage(websocket.BinaryMessage, p.seal.Seal(typ, body))
+}
+
+// orders gives what the hub wants next, which it is asked for as soon as it calls.
+func (p *puppet) orders() ([]wire.Desired, error) {
+	for {
+		_, b, err := p.conn.ReadMessage()
+		if err != nil {
+			return nil, err
+		}
+		f, err := p.open.Open(b)
+		if err != nil {
+			return nil, err
+		}
+		switch f.Type {
+		case wire.TypeNudge:
+			if err := p.say(wire.TypeHeartbeat, p.heartbeat()); err != nil {
+				return nil, err
+			}
+		case wire.TypeHeartbeatReply:
+			var r wire.HeartbeatReply
+			if err := wire.Decode(f.Body, &r); err != nil {
+				return nil, err
+			}
+			return r.Desired, nil
+		}
 	}
-	_, err = p.until(wire.TypeHeartbeatReply)
-	return err
 }
 
 func (p *puppet) until(typ wire.Type) ([]byte, error) {

@@ -23,8 +23,9 @@ type row struct {
 
 // sheet gathers the figures of one run.
 type sheet struct {
-	t    *testing.T
-	rows []row
+	t     *testing.T
+	marks string // of its table in README.md
+	rows  []row
 }
 
 // note adds a figure that no aim is set for.
@@ -80,7 +81,21 @@ func (r row) range3() string {
 
 const readme = "README.md"
 
-var committed = regexp.MustCompile(`(?s)(<!-- figures -->\n).*(<!-- end of figures -->)`)
+// committed finds the table that was committed last.
+func (s *sheet) committed() *regexp.Regexp {
+	return regexp.MustCompile(`(?s)(<!-- ` + s.marks + ` -->\n).*(<!-- end of ` + s.marks + ` -->)`)
+}
+
+// finish shows the table, and writes it into README.md where that was asked for and
+// nothing is missing in it.
+func (s *sheet) finish() {
+	text := s.print()
+	if *update && !s.t.Failed() && *only == "" {
+		if err := os.WriteFile(readme, []byte(text), 0o644); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
 
 // print shows the table, with the figures that were committed last beside it, and
 // gives the text for the next commit.
@@ -90,7 +105,7 @@ func (s *sheet) print() (text string) {
 	if err != nil {
 		s.t.Error(err)
 	}
-	for _, line := range strings.Split(string(committed.Find(b)), "\n") {
+	for _, line := range strings.Split(string(s.committed().Find(b)), "\n") {
 		if f := strings.Split(line, "|"); len(f) > 3 {
 			was[strings.TrimSpace(f[1])] = strings.TrimSpace(f[2])
 		}
@@ -113,7 +128,7 @@ func (s *sheet) print() (text string) {
 	}
 	fmt.Fprintf(&out, "%d aims missed\n", missed)
 	fmt.Println(out.String())
-	return committed.ReplaceAllString(string(b), "${1}"+next.String()+"${2}")
+	return s.committed().ReplaceAllString(string(b), "${1}"+next.String()+"${2}")
 }
 
 func median(v []float64) float64 {

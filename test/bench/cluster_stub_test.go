@@ -1,0 +1,7 @@
+//go:build bench
+
+package bench
+
+import "testing"
+
+func measureCrowd(*testing.T, *sheet) {}
