@@ -36,6 +36,7 @@ type cluster struct {
 	runners []*runner
 	token   string
 	ca      string // file
+	joined  string // the ticket that the hubs joined with
 }
 
 // hub is one hub node.
@@ -166,9 +167,9 @@ func (c *cluster) found() {
 		return ok && m.Leader != "" && first.identify()
 	})
 	if len(c.hubs) > 1 {
-		ticket := c.hubTicket("--uses", fmt.Sprint(len(c.hubs)-1))
+		c.joined = c.hubTicket("--uses", fmt.Sprint(len(c.hubs)-1))
 		for _, h := range c.hubs[1:] {
-			h.start("--ticket", ticket)
+			h.start("--ticket", c.joined)
 		}
 	}
 	c.voters(len(c.hubs))
@@ -182,6 +183,8 @@ func (c *cluster) hubTicket(extra ...string) string {
 // voters waits until so many nodes vote, answer, and lack nothing.
 func (c *cluster) voters(n int) {
 	c.t.Helper()
+	began := time.Now()
+	defer func() { c.t.Logf("%d hubs vote after %s", n, time.Since(began).Round(10*time.Millisecond)) }()
 	c.eventually(90*time.Second, fmt.Sprintf("%d hubs vote", n), func() bool {
 		for _, h := range c.hubs {
 			if h.p != nil {
@@ -274,6 +277,8 @@ func (r *runner) start() {
 // online waits until every runner is.
 func (c *cluster) online() {
 	c.t.Helper()
+	began := time.Now()
+	defer func() { c.t.Logf("runners are online after %s", time.Since(began).Round(10*time.Millisecond)) }()
 	c.eventually(40*time.Second, "the runners are online", func() bool {
 		var rs api.Runners
 		if !c.get("/v1/runners?consistent", &rs) {

@@ -23,13 +23,14 @@ type work struct {
 	script string
 	dir    string
 
-	mu   sync.Mutex
-	jobs map[string]string // id of each job that was acknowledged, by its name
+	mu     sync.Mutex
+	jobs   map[string]string // id of each job that was acknowledged, by its name
+	tenths map[string]int    // how long each takes
 }
 
 func (c *cluster) work() *work {
 	c.t.Helper()
-	w := &work{c: c, dir: filepath.Join(c.dir, "ran"), jobs: map[string]string{}}
+	w := &work{c: c, dir: filepath.Join(c.dir, "ran"), jobs: map[string]string{}, tenths: map[string]int{}}
 	if err := os.MkdirAll(w.dir, 0o755); err != nil {
 		c.t.Fatal(err)
 	}
@@ -79,7 +80,7 @@ func (w *work) trySubmit(name string, tenths int, within time.Duration) (id stri
 			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.jobs[name] = string(j.ID)
+			w.jobs[name], w.tenths[name] = string(j.ID), tenths
 			return string(j.ID), nil
 		}
 	}
@@ -131,7 +132,7 @@ func (h *hub) log(id string) (text string, err error) {
 
 // check holds a job to its promise: it succeeded, ran once, whole, and all that it
 // printed is kept, whichever of the hubs is asked.
-func (w *work) check(name string, tenths int, within time.Duration, at ...*hub) {
+func (w *work) check(name string, within time.Duration, at ...*hub) {
 	c := w.c
 	c.t.Helper()
 	id := w.jobs[name]
@@ -145,19 +146,31 @@ func (w *work) check(name string, tenths int, within time.Duration, at ...*hub) 
 	if len(j.Turns) != 1 || len(j.Turns[0].Attempts) != 1 {
 		c.t.Errorf("job %s has %d turns, %d attempts; want one of each", name, len(j.Turns), len(j.Turns[0].Attempts))
 	}
+	w.kept(name, at...)
+}
+
+// kept sees that all that a job printed is there, whichever of the hubs is asked.
+func (w *work) kept(name string, at ...*hub) {
+	c := w.c
+	c.t.Helper()
 	if at == nil {
 		at = c.hubs
 	}
-	want := w.output(name, tenths)
+	id, want := w.jobs[name], w.output(name, w.tenths[name])
 	for _, h := range at {
 		if !h.p.runs() {
 			continue
 		}
 		var got string
 		var err error
-		c.eventually(30*time.Second, fmt.Sprintf("hub %s has the whole output of job %s (got %d of %d bytes)", h.name, name, len(got), len(want)), func() bool {
-			got, err = h.log(id)
-			return err == nil && got == want
-		})
+		for deadline := time.Now().Add(30 * time.Second); ; <-time.After(100 * time.Millisecond) {
+			if got, err = h.log(id); err == nil && got == want {
+				break
+			}
+			if time.Now().After(deadline) {
+				c.t.Errorf("hub %s gives %q, %v as the output of job %s (%s); want %q", h.name, got, err, name, id, want)
+				break
+			}
+		}
 	}
 }
