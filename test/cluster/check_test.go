@@ -203,6 +203,26 @@ func (c *checker) onMajority(nodes []look, acked map[stream]int64) {
 	}
 }
 
+// blobsOnMajority: a blob that was just acknowledged is on as many nodes as it takes.
+// Each is looked for once, for that costs a look at the disk.
+func (c *checker) blobsOnMajority(nodes []look, stored map[fleet.Digest]bool) {
+	for d, fresh := range stored {
+		if !fresh {
+			continue
+		}
+		stored[d] = false
+		copies := hubCount - len(nodes)
+		for _, n := range nodes {
+			if n.blob(d) {
+				copies++
+			}
+		}
+		if copies <= hubCount/2 {
+			c.wrong("blob %s was acknowledged, and of %d nodes that run %d have it", d, len(nodes), copies-hubCount+len(nodes))
+		}
+	}
+}
+
 // lookAt looks at a node that runs. bytes says whether its streams are read again from
 // the beginning, or only what came since the look before.
 func (c *checker) lookAt(w *world, node string, in hub.Insides, whole bool) look {

@@ -22,6 +22,8 @@ const (
 	cluster  = "c-simulated"
 	hubCount = 3
 	firstWeb = 8001 // the first hub's port for people and runners
+
+	snapshotEvery = 300 // entries: often enough that a hub which was away needs one
 )
 
 // hubNode is a machine that runs a hub: what is on its disk, and its process if one
@@ -85,7 +87,7 @@ func (n *hubNode) start(ticket string) error {
 		Wall:    func() time.Time { return time.Now().Add(time.Duration(n.skew.Load())) },
 		Inspect: func(i hub.Insides) { inside = i },
 		Log: func(c *consensus.Config) {
-			if c.SnapshotEvery = n.w.opt.SnapshotEvery; n.log != nil {
+			if c.SnapshotEvery = snapshotEvery; n.log != nil {
 				c.Dir, c.Memory = "", n.log
 			}
 		},
@@ -103,7 +105,9 @@ func (n *hubNode) start(ticket string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.inside, n.gone, n.err = &inside, gone, nil
+	var killed atomic.Bool
 	n.kill = func(planned bool) {
+		killed.Store(true)
 		if !planned {
 			n.w.net.Crash(n.id)
 		}
@@ -115,7 +119,7 @@ func (n *hubNode) start(ticket string) error {
 		err := h.Run(ctx)
 		n.mu.Lock()
 		n.inside = nil
-		if ctx.Err() == nil {
+		if !killed.Load() {
 			n.err = err
 		}
 		n.mu.Unlock()

@@ -21,7 +21,7 @@ type ledger struct {
 	notes    map[fleet.Fence]map[string]bool
 	finished map[fleet.Fence]fleet.JobID
 	accepted map[fleet.Fence]fleet.JobID
-	blobs    map[fleet.Digest]bool
+	blobs    map[fleet.Digest]bool // true until it was looked for
 	items    int
 }
 
@@ -110,7 +110,9 @@ func (l *ledger) refused(a wire.OutputAck) {
 func (l *ledger) stored(d fleet.Digest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.blobs[d] = true
+	if _, known := l.blobs[d]; !known {
+		l.blobs[d] = true
+	}
 }
 
 // answered notes what became of a report.

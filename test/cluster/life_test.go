@@ -190,6 +190,7 @@ func (l *life) work() (time.Time, bool) {
 				soon(at)
 				break
 			}
+			p.Acked = l.m.w.opt.Broken == hasty
 			r.Asked, changed = true, true
 			l.say(r, wire.ReportItem{Accepted: &wire.Accepted{Permissions: fleet.PermWorkspace}})
 		}
@@ -354,9 +355,9 @@ func (l *life) wanted(d wire.Desired, r *record) (bool, error) {
 			busy++
 		}
 	}
-	if p.decline || busy >= l.m.slots {
+	if p.decline || busy >= l.m.offered() {
 		no := &wire.Declined{Code: fleet.NoSlot, Detail: "all slots are in use", RetryAfter: time.Second}
-		if busy < l.m.slots {
+		if busy < l.m.offered() {
 			no = &wire.Declined{Code: fleet.OwnerPolicy, Detail: "not now", RetryAfter: time.Second}
 		}
 		b.put(wire.ReportItem{Job: d.Job, Fence: d.Fence, Declined: no})

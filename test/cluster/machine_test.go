@@ -138,6 +138,14 @@ func (m *machine) boot() {
 	})
 }
 
+// offered is how many slots the runner says that it has.
+func (m *machine) offered() int {
+	if m.w.opt.Broken == greedy {
+		return m.slots + 1
+	}
+	return m.slots
+}
+
 // crash ends the runner's process as kill -9 does; with all, the whole machine.
 func (m *machine) crash(all bool) {
 	m.mu.Lock()
@@ -160,13 +168,16 @@ func (m *machine) crash(all bool) {
 	}
 }
 
-// forget empties the machine's disk of what the runner had journaled. Its processes
-// must be dead.
+// forget empties the machine's disk, after the machine went down. How processes ended
+// that had been told of to nobody is not known any more.
 func (m *machine) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.book = nil
-	clear(m.procs)
+	for f, p := range m.procs {
+		p.killed = true
+		delete(m.procs, f)
+	}
 }
 
 // launch starts a job's process.

@@ -195,6 +195,9 @@ func (n *nemesis) down(h *hubNode, planned bool) func() {
 	stopped := make(chan struct{})
 	n.wg.Go(func() {
 		h.stop(planned)
+		if n.w.opt.Broken == thinDisks && !planned {
+			h.thin()
+		}
 		close(stopped)
 	})
 	return func() {
@@ -262,8 +265,9 @@ func (n *nemesis) crash(all []*machine, whole, forgets bool) func() {
 		if !ok {
 			continue
 		}
-		m.crash(whole)
-		if forgets {
+		forgetful := n.w.opt.Broken == forgetful
+		m.crash(whole && !forgetful)
+		if forgets || forgetful {
 			m.forget()
 		}
 		down = append(down, m)

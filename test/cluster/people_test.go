@@ -63,6 +63,9 @@ func (p *people) work(ctx context.Context, one *person, n int, r *rand.Rand) {
 func (p *people) repeat(one *person, r *rand.Rand, method, path, key string, body any) (answer, bool) {
 	end := time.Now().Add(askTime)
 	for time.Now().Before(end) {
+		if p.w.opt.Broken == keyless {
+			key += "+"
+		}
 		a, err := one.ask(context.Background(), method, path, key, body)
 		p.mu.Lock()
 		p.tries++
@@ -117,6 +120,9 @@ func (p *people) promises() []promise {
 	defer p.mu.Unlock()
 	return p.promised[:len(p.promised):len(p.promised)]
 }
+
+// done is how many jobs were acknowledged.
+func (p *people) done() int { return len(p.promises()) }
 
 func (p *people) read(one *person, n int, r *rand.Rand) {
 	x, ok := p.any(r)

@@ -343,6 +343,9 @@ func (l *life) speak(soon func(time.Time)) error {
 			have, c := x.wrote(name), s.cursor(r.Fence, name)
 			for c.sent < int64(len(have)) && s.flying < wire.OutputInFlight {
 				part := have[c.sent:min(int64(len(have)), c.sent+chunk)]
+				if l.m.w.opt.Broken == sloppy {
+					part = bytes.ToUpper(part)
+				}
 				body, err := wire.EncodeOutput(wire.Output{Job: r.Job, Fence: r.Fence, Stream: name, Offset: c.sent, Data: part})
 				if err != nil {
 					return err
@@ -361,7 +364,7 @@ func (l *life) speak(soon func(time.Time)) error {
 // heartbeat is the runner's whole view.
 func (l *life) heartbeat() wire.Heartbeat {
 	b := l.book
-	hb := wire.Heartbeat{Full: !l.s.full, Epoch: b.Epoch, Term: b.Term, Index: b.Index, Slots: l.m.slots, Count: b.Count}
+	hb := wire.Heartbeat{Full: !l.s.full, Epoch: b.Epoch, Term: b.Term, Index: b.Index, Slots: l.m.offered(), Count: b.Count}
 	if hb.Full {
 		hb.Keys = &wire.KeysHeld{HMAC: max(l.m.who.Master, 1), Signing: l.s.keyID}
 	}

@@ -27,17 +27,16 @@ const (
 
 	stepTime  = 500 * time.Millisecond // between two looks at everything
 	calmTime  = 4 * time.Minute        // for all work to end once there are no faults any more
-	quietTime = time.Minute            // for all copies to be equal then
+	quietTime = 6 * time.Minute        // for all copies to be equal then; nodes compare theirs every few minutes
 )
 
 // options are what one run is made of.
 type options struct {
-	Seed          uint64
-	For           time.Duration // of virtual time under faults
-	Disk          bool          // the logs of the hubs are files
-	SnapshotEvery uint64
-	Verbose       bool
-	Calm          bool // no faults
+	Seed    uint64
+	For     time.Duration // of virtual time under faults
+	Disk    bool          // the logs of the hubs are files
+	Verbose bool
+	Broken  string // what is wrong on purpose
 }
 
 // world is all there is: a network, three hubs, many runners, some people.
@@ -56,6 +55,8 @@ type world struct {
 	token    string
 	begun    time.Time
 	steps    int
+	took     time.Duration // of real time
+	faults   map[string]int
 
 	mu     sync.Mutex
 	ends   []func()
@@ -100,8 +101,9 @@ func (w *world) run() error {
 	w.people.run(under, personCount)
 	n := newNemesis(w)
 	var wg sync.WaitGroup
-	if !w.opt.Calm {
-		wg.Go(func() { n.run(under) })
+	wg.Go(func() { n.run(under) })
+	if w.opt.Broken == oldLogs {
+		wg.Go(func() { n.oldLogs(under) })
 	}
 	for under.Err() == nil && !w.broken() {
 		time.Sleep(stepTime)
@@ -109,7 +111,8 @@ func (w *world) run() error {
 	}
 	end()
 	wg.Wait()
-	w.debug("calm; faults made: %v", n.made)
+	w.faults = n.made
+	w.debug("no more faults")
 	w.net.Delay(minDelay, maxDelay)
 	if w.broken() {
 		return w.verdict()
@@ -160,6 +163,7 @@ func (w *world) look(whole bool) []look {
 	w.ledger.mu.Lock()
 	defer w.ledger.mu.Unlock()
 	w.check.onMajority(nodes, w.ledger.acked)
+	w.check.blobsOnMajority(nodes, w.ledger.blobs)
 	return nodes
 }
 
@@ -194,6 +198,12 @@ func (w *world) rest(ctx context.Context) error {
 		w.wrong("%v", err)
 	}
 	return w.verdict()
+}
+
+// sum tells what happened in few words.
+func (w *world) sum() string {
+	return fmt.Sprintf("%d looks, %d jobs, %d executions, %d reports, %d requests, %d of them unanswered, faults %v, took %s",
+		w.steps, w.people.done(), len(w.ledger.runs), w.ledger.items, w.people.tries, w.people.unsure, w.faults, w.took.Round(time.Millisecond))
 }
 
 // open lists the jobs that have not come to rest.
@@ -239,16 +249,23 @@ func (w *world) equal(nodes []look) error {
 					if a.Log.Sealed && have[k].size < a.Log.Bytes {
 						return fmt.Errorf("%s has %d of %d bytes of the output of %s of job %s", n.node, have[k].size, a.Log.Bytes, a.Fence, j.ID)
 					}
+					for _, f := range artifacts(a) {
+						if !n.blob(f.Digest) {
+							return fmt.Errorf("%s lacks %s of job %s", n.node, f.Name, j.ID)
+						}
+					}
 				}
-			}
-		}
-		for d := range w.ledger.blobs {
-			if !n.blob(d) {
-				return fmt.Errorf("%s lacks blob %s", n.node, d)
 			}
 		}
 	}
 	return nil
+}
+
+func artifacts(a *fleet.Attempt) []fleet.Artifact {
+	if a.Evidence == nil {
+		return nil
+	}
+	return a.Evidence.Artifacts
 }
 
 // final is what is owed at the end, beyond what must be so at every moment.
