@@ -154,6 +154,7 @@ func (a *app) describeRunner(r *api.Runner, now time.Time) {
 		}
 	}
 	show("heartbeat", strings.TrimSpace(ago(now, r.LastBeat)+" "+r.Transport))
+	show("address", r.Address)
 	show("seen", seenText(r))
 	show("slots", fmt.Sprintf("%d of %d used", r.Used, r.Slots))
 	show("system", r.OS+"/"+r.Arch+", tugline "+r.Version)

@@ -19,7 +19,7 @@ type uploadOut struct {
 // blobRoutes let people put inputs, in parts that a broken connection does not lose.
 func (s *Server) blobRoutes() {
 	put := op(http.MethodPut, "/v1/blobs/{sha256}", "put-blob", "Upload one part of an input", fleet.RoleOperator)
-	put.MaxBodyBytes, put.BodyReadTimeout = maxPart, partTime
+	put.MaxBodyBytes, put.BodyReadTimeout = maxPart+1, partTime // the library refuses what reaches its bound
 	put.Errors = append(put.Errors, 409, 413, 416, 422, 507)
 	put.RequestBody = &huma.RequestBody{}
 	put.DefaultStatus, put.Responses = http.StatusCreated, map[string]*huma.Response{}

@@ -64,6 +64,19 @@ func TestUploadResumes(t *testing.T) {
 	}
 }
 
+// TestUploadOfFullParts: a part may have exactly the most that a part may have.
+func TestUploadOfFullParts(t *testing.T) {
+	w := newWorld(t)
+	data := make([]byte, maxPart+1)
+	d, size := digestOf(data), int64(len(data))
+	if a := w.put(d, size, 0, data[:maxPart]); a.status != 202 || a.header.Get("Tugline-Offset") != strconv.Itoa(maxPart) {
+		t.Errorf("a full part: %d, offset %s %s", a.status, a.header.Get("Tugline-Offset"), a.body)
+	}
+	if a := w.put(d, size, maxPart, data[maxPart:]); a.status != 201 {
+		t.Errorf("the rest: %d %s", a.status, a.body)
+	}
+}
+
 func TestUploadRefusals(t *testing.T) {
 	w := newWorld(t)
 	right, wrong := []byte("right"), []byte("wrong")

@@ -104,7 +104,7 @@ func (s *Server) showRunner(v state.View, r *fleet.Runner, p fleet.Presence) api
 	out := api.Runner{
 		ID: r.ID, Name: r.Name, State: "offline", Slots: r.Facts.Slots, Cordoned: r.Cordoned, Conflict: r.Conflict,
 		Declining: p.Declining, Labels: r.Labels, Version: r.Facts.Version, OS: r.Facts.OS, Arch: r.Facts.Arch,
-		Permissions: r.Facts.Permissions, Harnesses: r.Facts.Harnesses, Alerts: r.Facts.Alerts, Transport: p.Transport,
+		Permissions: r.Facts.Permissions, Harnesses: r.Facts.Harnesses, Alerts: r.Facts.Alerts, Transport: p.Transport, Address: hostOf(p.Address),
 		EnrolledAt: r.EnrolledAt.UTC(), Jobs: []fleet.JobID{}, Used: v.Held(r.ID), Seen: s.seen(),
 	}
 	if out.Labels == nil {
@@ -209,6 +209,9 @@ func (s *Server) createTicket(ctx context.Context, in *struct {
 		if hub {
 			cmd.Role, cmd.Replace, cmd.Guest = fleet.TicketHub, b.Replace, s.cfg.Guest(secret)
 		}
+		if b.ViaMesh {
+			cmd.Guest = s.cfg.Guest(secret)
+		}
 		return cmd
 	}, func(v state.View, h fleet.Digest, id string) bool {
 		_, ok := v.Ticket(h)
@@ -223,12 +226,16 @@ func (s *Server) createTicket(ctx context.Context, in *struct {
 	}
 	until := k.ExpiresAt.UTC()
 	text, command := "", ""
-	if hub {
-		if text, command, err = s.cfg.HubTicket(secret, until); err != nil {
-			return nil, err
-		}
-	} else {
+	switch {
+	case hub:
+		text, command, err = s.cfg.HubTicket(secret, until)
+	case b.ViaMesh:
+		text, command, err = s.cfg.MeshTicket(secret, until)
+	default:
 		text, command = s.cfg.Ticket(secret, until)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return &struct{ Body api.Ticket }{api.Ticket{Ticket: text, Command: command, ExpiresAt: until, Uses: b.Uses}}, nil
 }
@@ -238,6 +245,11 @@ func (s *Server) checkHubTicket(b api.TicketRequest) error {
 	switch {
 	case b.Role != fleet.TicketHub && b.Replace != "":
 		return wrong(fleet.BadRequest, "replace: only a ticket with the role hub replaces a node")
+	case b.Role == fleet.TicketHub && b.ViaMesh:
+		return wrong(fleet.BadRequest, "via_mesh: hub nodes come by the mesh anyway; it is for runners")
+	case b.ViaMesh:
+		_, _, err := s.cfg.MeshTicket("", time.Time{}) // before anything is recorded
+		return err
 	case b.Role != fleet.TicketHub:
 		return nil
 	case b.For != "" || len(b.Labels) > 0:

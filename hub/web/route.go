@@ -100,6 +100,15 @@ func (s *Server) origin(r *http.Request) (string, bool) {
 	return r.RemoteAddr, true
 }
 
+// hostOf is an address without its port, which says nothing behind a proxy.
+func hostOf(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	return host
+}
+
 func (s *Server) trusted(a netip.Addr) bool {
 	return slices.ContainsFunc(s.cfg.Proxies, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) })
 }

@@ -149,6 +149,7 @@ type Runner struct {
 	Harnesses   []fleet.HarnessInfo `json:"harnesses"`
 	Alerts      []string            `json:"alerts,omitempty"`
 	Transport   string              `json:"transport,omitempty"`
+	Address     string              `json:"address,omitempty"` // that it connects from; behind a trusted proxy, as the proxy says
 	EnrolledAt  time.Time           `json:"enrolled_at"`
 	Jobs        []fleet.JobID       `json:"jobs"`
 	Seen
@@ -168,6 +169,7 @@ type TicketRequest struct {
 
 	Role    string `json:"role,omitempty" enum:"runner,hub" doc:"what may join by it; default runner"`
 	Replace string `json:"replace,omitempty" doc:"a hub node that goes when the new one comes"`
+	ViaMesh bool   `json:"via_mesh,omitempty" doc:"for a runner that reaches the hubs through their tunnel, over UDP alone"`
 }
 
 // Ticket is its answer; the ticket itself is shown only here.
