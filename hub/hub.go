@@ -79,7 +79,12 @@ type Hub struct {
 	roster   roster      // as on disk
 	told     []mesh.Peer // as the mesh was told
 	guests   []mesh.PublicKey
-	heard    atomic.Pointer[clocks] // of the other voters
+
+	meshRunners []mesh.Runner          // likewise
+	heard       atomic.Pointer[clocks] // of the other voters
+
+	disposing sync.Mutex
+	disposed  time.Time // when the disks were last looked through
 
 	leading     atomic.Bool
 	awaited     atomic.Pointer[awaited]
@@ -282,6 +287,10 @@ func (h *Hub) Run(ctx context.Context) error {
 		wg.Go(func() { fail("copies", h.serveCopies(serve)) })
 		wg.Go(func() { fail("peers", h.peers.Run(serve)) })
 		wg.Go(func() { h.watchFitness(serve) })
+		wg.Go(func() { h.tidy(serve) })
+		if h.mesh != nil {
+			wg.Go(func() { fail("runners in the tunnel", h.serveMeshRunners(serve)) })
+		}
 		wg.Go(func() { fail("autopilot", h.pilot(serve)) })
 		wg.Go(func() { h.settleBehind(serve) })
 	}
@@ -364,7 +373,13 @@ func (h *Hub) changed(ctx context.Context, c state.Change) {
 	case c.What == "node" || c.What == "ticket":
 		poke(h.rosterPokes)
 		h.copies.MembersChanged()
+		if c.What == "node" {
+			h.nudgeMeshRunners()
+		}
 	case c.Runner != nil:
+		if len(c.Runner.MeshKey) > 0 {
+			poke(h.rosterPokes)
+		}
 		h.sessions.RunnerChanged(c.Runner)
 		h.poke()
 	case c.Job != nil:

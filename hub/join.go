@@ -36,6 +36,7 @@ func (h *Hub) newSessions() (*session.Server, error) {
 		OnLive:  h.live,
 		Logger:  h.log,
 		URL:     h.url,
+		Tunnels: h.tunnels,
 	}
 	if h.network != nil {
 		c.Forward = func(w http.ResponseWriter, r *http.Request) error { return h.peers.ForwardLasting(w, r) }
@@ -53,7 +54,7 @@ func (h *Hub) newWeb() *web.Server {
 		Derive: h.secrets.derive, Proxies: h.cfg.TrustedProxies, ProxiesOnly: h.cfg.inTheClear(),
 		Presence: h.sessions.Presence, Status: h.status, Ready: h.serves, AcceptClock: h.acceptClock, Settled: h.isSettled, Ticket: h.ticket,
 		Keys: h.showKeys, Rotate: h.rotate, RotateMesh: h.RotateMesh, Runners: runners, Version: h.cfg.Version, Logger: h.log,
-		HubTicket: h.hubTicket, Guest: guestKey, Cluster: h, Archives: h,
+		HubTicket: h.hubTicket, MeshTicket: h.meshTicket, Guest: guestKey, Cluster: h, Archives: h,
 	}
 	if h.peers != nil {
 		c.Peers, c.Consistent = h.peers, h.node.VerifyLeader
@@ -150,6 +151,12 @@ func (h *Hub) serves() error {
 
 // ticket writes a join ticket around a secret, and the command to paste.
 func (h *Hub) ticket(secret string, expires time.Time) (text, command string) {
+	text = h.runnerTicket(secret, expires).String()
+	// In the environment it is not for everybody on that machine to read.
+	return text, "TUGLINE_TICKET=" + text + " tugline runner run --data-dir ~/.local/share/tugline/runner"
+}
+
+func (h *Hub) runnerTicket(secret string, expires time.Time) wire.Ticket {
 	t := wire.Ticket{Hubs: h.hubURLs(), Cluster: h.id.Cluster, Secret: secret, ExpiresAt: expires}
 	switch {
 	case strings.HasPrefix(h.url, "http://"):
@@ -166,9 +173,7 @@ func (h *Hub) ticket(secret string, expires time.Time) (text, command string) {
 			}
 		}
 	}
-	text = t.String()
-	// In the environment it is not for everybody on that machine to read.
-	return text, "TUGLINE_TICKET=" + text + " tugline runner run --data-dir ~/.local/share/tugline/runner"
+	return t
 }
 
 // Ticket makes a join ticket with the defaults, for whoever started the node.

@@ -104,6 +104,7 @@ func (h *Hub) rekey(ctx context.Context) error {
 	if err := h.knownToAll(ctx, want); err != nil {
 		return fmt.Errorf("announce the new key of the mesh: %w", err)
 	}
+	h.tellMeshRunners(ctx)
 	if err := h.keys.adopt(h.cfg.Dir); err != nil {
 		return fmt.Errorf("keep the new key of the mesh: %w", err)
 	}

@@ -132,6 +132,7 @@ func (h *Hub) followRoster() error {
 		h.roster = now
 		h.rosterMu.Unlock()
 	}
+	h.admitRunners(v)
 	var guests []mesh.PublicKey
 	for _, t := range v.Guests(h.wall()) {
 		guests = append(guests, mesh.PublicKey(t.Guest))

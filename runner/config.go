@@ -29,6 +29,14 @@ type Config struct {
 	Logger    *slog.Logger
 	// Dial reaches a hub's address otherwise than over this machine's network; nil is net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// MeshKey is the public key by which the hubs' tunnel lets this runner in, where Dial
+	// goes through it; it is told when the runner enrols.
+	MeshKey []byte
+	// Enter reaches hubs with a ticket's secret, for enrolling, where Dial can't yet; nil
+	// is Dial. The caller calls end.
+	Enter func(secret string) (dial func(ctx context.Context, network, address string) (net.Conn, error), end func(), err error)
+	// OnTunnels is told where the hubs' tunnels are, whenever that may have changed.
+	OnTunnels func([]wire.HubAddress)
 	// DevMode allows repositories at paths of this machine, and ends the jobs with the runner.
 	DevMode bool
 }
@@ -60,6 +68,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Slots < 0 || c.Slots > 64 {
 		return c, fmt.Errorf("%d slots: want 1 to 64: %w", c.Slots, fleet.BadRequest)
+	}
+	if c.OnTunnels == nil {
+		c.OnTunnels = func([]wire.HubAddress) {}
 	}
 	switch c.Transport {
 	case "", "ws", "http", "auto":

@@ -78,7 +78,16 @@ func (r *Runner) enrolWith(ctx context.Context, id *identity) error {
 		return notTaken(err)
 	}
 	id.Hubs, id.Trust, id.Pin, id.Pins, id.CA, id.Plain = t.Hubs, t.Trust, t.Pin, t.Pins, t.CA, t.Plain
-	n, err := newNetwork(id, id.pins, r.cfg.Dial)
+	dial := r.cfg.Dial
+	if r.cfg.Enter != nil {
+		d, end, err := r.cfg.Enter(t.Secret)
+		if err != nil {
+			return fmt.Errorf("enrol this runner: %w", err)
+		}
+		defer end()
+		dial = d
+	}
+	n, err := newNetwork(id, id.pins, dial)
 	if err != nil {
 		return err
 	}
@@ -113,7 +122,7 @@ func (r *Runner) enrolWith(ctx context.Context, id *identity) error {
 func (r *Runner) enrol(ctx context.Context, n *network, id *identity, t wire.Ticket) (wire.Enrolled, error) {
 	body, err := wire.Encode(wire.Enrol{
 		Secret: t.Secret, Name: r.cfg.Name, SignKey: id.signKey().Public().(ed25519.PublicKey), BoxKey: id.BoxPub,
-		MachineID: machineID(), Labels: r.cfg.Labels,
+		MachineID: machineID(), Labels: r.cfg.Labels, MeshKey: r.cfg.MeshKey,
 	})
 	if err != nil {
 		return wire.Enrolled{}, err

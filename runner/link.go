@@ -236,6 +236,9 @@ func (l *link) take(s *session, f wire.Frame, sets chan wire.HeartbeatReply) err
 		}
 		s.heard(rep.Time)
 		l.leads(rep.Leader)
+		if len(rep.Mesh) > 0 {
+			l.r.cfg.OnTunnels(rep.Mesh)
+		}
 		s.clockMu.Lock()
 		s.interval = bounded(rep.Interval)
 		s.clockMu.Unlock()

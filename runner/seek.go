@@ -212,6 +212,9 @@ func (l *link) learn(base string, w wire.Welcome) {
 	l.mu.Lock()
 	l.hubs, l.successors = hubs, nil
 	l.mu.Unlock()
+	if len(w.Mesh) > 0 {
+		l.r.cfg.OnTunnels(w.Mesh)
+	}
 	if err := l.keys.learnHubs(hubs); err != nil {
 		l.r.trouble(err) // it is told again at the next handshake
 	}

@@ -52,6 +52,9 @@ ticket alone. A node that lost its disk comes back as a new one: --replace names
 			if b.Replace != "" && b.Role != "hub" {
 				return usage("--replace goes with --role hub")
 			}
+			if b.ViaMesh && b.Role == "hub" {
+				return usage("--via-mesh is for runners; hub nodes come that way anyway")
+			}
 			b.TTL = ttl.String()
 			c, err := a.dial()
 			if err != nil {
@@ -80,6 +83,7 @@ ticket alone. A node that lost its disk comes back as a new one: --replace names
 	c.Flags().DurationVar(&ttl, "ttl", 15*time.Minute, "how long it holds, a `DURATION` up to 24h")
 	c.Flags().StringVar(&b.Role, "role", "runner", "what may join by it, a `ROLE`: runner or hub")
 	c.Flags().StringVar(&b.Replace, "replace", "", "hub `NODE` that goes when the new one comes")
+	c.Flags().BoolVar(&b.ViaMesh, "via-mesh", false, "for runners that reach the hubs through their tunnel, over UDP alone")
 	c.Flags().IntVar(&b.Uses, "uses", 1, "how many machines `N` may use it")
 	c.Flags().StringArrayVar(&labels, "label", nil, "label `K=V` of the runners (repeatable)")
 	c.Flags().StringVar(&b.For, "for", "", "a `RUNNER` that is to enrol anew under its id")

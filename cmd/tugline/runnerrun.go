@@ -13,12 +13,14 @@ func (a *app) runnerRunCommand() *cobra.Command {
 	var cfg runner.Config
 	var labels []string
 	var level string
+	var viaMesh bool
 	c := &cobra.Command{
 		Use: "run", Short: "Run a runner on this machine", Args: cobra.NoArgs,
 		Long: `Run a runner on this machine. The first time it enrols with a ticket that a hub made;
 later it needs none. Give the ticket in TUGLINE_TICKET or on standard input: others on the
 machine may read a command line. What jobs may do here is up to runner.yaml in the data
-directory: see ` + "`tugline runner config example`" + `. When it stops, its jobs go on and it finds
+directory: see ` + "`tugline runner config example`" + `. Where only UDP leads to the hubs, use --via-mesh with
+a ticket from ` + "`tugline hub ticket --via-mesh`" + `. When it stops, its jobs go on and it finds
 them again.
 
 Exit code 78 means that the hub sent it away and that it must not come back by itself.`,
@@ -51,6 +53,13 @@ Exit code 78 means that the hub sent it away and that it must not come back by i
 				return err
 			}
 			cfg.Version = thisBuild().Version
+			if viaMesh {
+				end, err := throughMesh(&cfg)
+				if err != nil {
+					return err
+				}
+				defer end()
+			}
 			r, err := runner.New(cfg)
 			if err != nil {
 				return &failure{code: exitUsage, text: err.Error(), cause: err}
@@ -68,6 +77,7 @@ Exit code 78 means that the hub sent it away and that it must not come back by i
 	f.IntVar(&cfg.Slots, "slots", 0, "jobs `N` at a time (default as runner.yaml says, else 1)")
 	f.StringArrayVar(&labels, "label", nil, "label `K=V` that jobs may require (repeatable)")
 	f.StringVar(&cfg.Transport, "transport", "", "`HOW` to reach the hub: ws, http or auto (default as runner.yaml says)")
+	f.BoolVar(&viaMesh, "via-mesh", false, "reach the hubs through their tunnel, where only UDP passes")
 	f.StringVar(&level, "log-level", "info", "`LEVEL` of the log: debug, info, warn, error")
 	return local(c)
 }

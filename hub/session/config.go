@@ -41,6 +41,9 @@ type Config struct {
 	Leader   func() string   // base URL of the leading hub, empty if unknown; default: unknown
 	Hubs     func() []string // base URLs of all hubs; default: none
 
+	// Tunnels are where runners with a mesh key reach the hubs. Default: nowhere.
+	Tunnels func() []wire.HubAddress
+
 	URL string // base URL of this hub, to see whether Leader names the same one
 	// Forward has the leader answer a request. An error says that nothing was answered
 	// yet: it wraps fleet.OutcomeUnknown where the request may have been done. nil: a

@@ -47,7 +47,7 @@ func (s *Server) Enrol(w http.ResponseWriter, r *http.Request) {
 	}
 	res, err := s.cfg.Proposer.Propose(ctx, &state.Enrol{
 		Ticket: wire.SecretHash(e.Secret), ID: fleet.RunnerID("r-" + strings.ToLower(id.String())),
-		Name: e.Name, SignKey: e.SignKey, BoxKey: e.BoxKey, MachineID: e.MachineID, Labels: e.Labels,
+		Name: e.Name, SignKey: e.SignKey, BoxKey: e.BoxKey, MachineID: e.MachineID, Labels: e.Labels, MeshKey: e.MeshKey,
 	})
 	if err == nil {
 		err = res.Err()

@@ -51,6 +51,7 @@ type session struct {
 	views     []wire.AttemptView   // of the last heartbeat
 	strays    string               // the same; see findStrays
 	held      *wire.KeysHeld       // as last shown; nil: it does not know of replaced keys
+	told      []wire.HubAddress    // the hubs' tunnels, as told last
 	proposed  map[fleet.Fence]bool // phase or revival proposed and not yet answered
 }
 

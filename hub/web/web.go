@@ -79,6 +79,9 @@ type Config struct {
 	// gives the public key with which the holder of such a secret may knock.
 	HubTicket func(secret string, expires time.Time) (ticket, command string, err error)
 	Guest     func(secret string) []byte
+	// MeshTicket does the same for a runner that reaches the hubs through their tunnel,
+	// with the guest's key.
+	MeshTicket func(secret string, expires time.Time) (ticket, command string, err error)
 	// Cluster are the hub nodes themselves.
 	Cluster  Cluster
 	Archives Archives
