@@ -2,14 +2,19 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
+	"time"
 
 	"tugline.dev/tugline/hub/replica"
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/shared/fleet"
 )
+
+// fetchTime bounds one file that is brought from another node.
+const fetchTime = 2 * time.Minute
 
 // openCopies puts the stores of output and files behind what keeps them on all nodes.
 func (h *Hub) openCopies() (err error) {
@@ -44,13 +49,17 @@ func (h *Hub) wanted() replica.Wanted {
 	v := h.entries.View()
 	named := map[fleet.Digest]bool{}
 	jobs := map[fleet.JobID]bool{}
-	v.JobsOldest(func(j *fleet.Job) bool {
-		jobs[j.ID] = true
-		for _, b := range append(append(inputs(j), outputs(j)...), precious(j)...) {
+	s := stockOf(v)
+	for _, j := range s.jobs {
+		kept := append(inputs(j), precious(j)...)
+		if !s.settled(j) || s.now.Sub(endOf(j)) < h.cfg.Retention.Output {
+			jobs[j.ID] = true
+			kept = append(kept, outputs(j)...)
+		}
+		for _, b := range kept {
 			named[b] = true
 		}
-		return true
-	})
+	}
 	orphaned(v, jobs, named)
 	return replica.Wanted{
 		Job:  func(id fleet.JobID) bool { return jobs[id] },
@@ -91,9 +100,12 @@ func (h *Hub) serveCopies(ctx context.Context) error {
 // leadCopies has this node find out what was acknowledged by those who led before,
 // before anything is acknowledged in this term.
 func (h *Hub) leadCopies(ctx context.Context) error {
+	t, err := h.provenTerm(ctx)
+	if err != nil {
+		return err
+	}
 	m := h.entries.View().Meta()
-	in := replica.Term{Epoch: max(m.Epoch, h.seenEpoch(), 1), Term: h.node.Status().Term, Since: m.Index}
-	err := h.copies.Lead(ctx, in)
+	err = h.copies.Lead(ctx, replica.Term{Epoch: max(m.Epoch, h.seenEpoch(), 1), Term: t, Since: m.Index})
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
@@ -105,6 +117,67 @@ func (h *Hub) leadCopies(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	return context.Cause(ctx)
+}
+
+// provenTerm gives the log's term in which this node leads: one that was read while
+// another node took over would have the real leader refused.
+func (h *Hub) provenTerm(ctx context.Context) (uint64, error) {
+	for {
+		t := h.node.Status().Term
+		if err := h.node.VerifyLeader(ctx); err != nil {
+			if ctx.Err() != nil {
+				return 0, context.Cause(ctx)
+			}
+			h.log.Debug("leadership is not confirmed", "err", err)
+			pause := time.NewTimer(settleLook)
+			select {
+			case <-pause.C:
+			case <-ctx.Done():
+				pause.Stop()
+			}
+			continue
+		}
+		if h.node.Status().Term == t {
+			return t, nil
+		}
+	}
+}
+
+// fetchFile has a file brought here that another node may have: a verdict waits for
+// it. It does not wait itself, and is asked again as long as the verdict waits.
+func (h *Hub) fetchFile(d fleet.Digest) {
+	select {
+	case h.missed <- d:
+	default:
+	}
+}
+
+// fetchFiles brings files here, one after the other, until ctx ends.
+func (h *Hub) fetchFiles(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case d := <-h.missed:
+			if h.fetchOne(ctx, d) {
+				h.poke()
+			}
+		}
+	}
+}
+
+func (h *Hub) fetchOne(ctx context.Context, d fleet.Digest) bool {
+	ctx, cancel := context.WithTimeout(ctx, fetchTime)
+	defer cancel()
+	r, _, err := h.copies.Blobs().Open(ctx, d)
+	if err != nil {
+		if !errors.Is(err, fleet.BlobMissing) {
+			h.log.Debug("no node gave a file that a verdict waits for", "err", err)
+		}
+		return false
+	}
+	r.Close()
+	return true
 }
 
 // debt is how many bytes of output and files this node lacks; at least one while it

@@ -83,6 +83,7 @@ type Hub struct {
 	meshRunners []mesh.Runner          // likewise
 	heard       atomic.Pointer[clocks] // of the other voters
 
+	missed    chan fleet.Digest // files that a verdict waits for
 	disposing sync.Mutex
 	disposed  time.Time // when the disks were last looked through
 
@@ -112,7 +113,7 @@ func newHub(cfg Config, wall func() time.Time) (*Hub, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	h := &Hub{cfg: cfg, log: cfg.Logger, pokes: make(chan struct{}, 1), keyNews: make(chan struct{}, 1), rosterPokes: make(chan struct{}, 1), ready: make(chan struct{}), started: time.Now(), wall: wall}
+	h := &Hub{cfg: cfg, log: cfg.Logger, pokes: make(chan struct{}, 1), keyNews: make(chan struct{}, 1), rosterPokes: make(chan struct{}, 1), missed: make(chan fleet.Digest, 16), ready: make(chan struct{}), started: time.Now(), wall: wall}
 	if err := h.open(); err != nil {
 		h.Close()
 		return nil, err
@@ -288,6 +289,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		wg.Go(func() { fail("peers", h.peers.Run(serve)) })
 		wg.Go(func() { h.watchFitness(serve) })
 		wg.Go(func() { h.tidy(serve) })
+		wg.Go(func() { h.fetchFiles(serve) })
 		if h.mesh != nil {
 			wg.Go(func() { fail("runners in the tunnel", h.serveMeshRunners(serve)) })
 		}

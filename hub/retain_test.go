@@ -119,9 +119,9 @@ func TestRetentionOfANode(t *testing.T) {
 	// A person has them, and the day passes.
 	n.must(&state.MarkPulled{Job: precious})
 	n.aged(clock.now().Add(-25 * time.Hour))
-	l.disposed = time.Time{}
+	n.hub.disposed = time.Time{}
 	l.retain(t.Context(), clock.now())
-	l.disposed = time.Time{}
+	n.hub.disposed = time.Time{}
 	l.retain(t.Context(), clock.now())
 	for _, text := range []string{"make commits", "the only copy", "pulled long ago", "make more commits", "uploaded and never named"} {
 		if n.has(digestOf(text)) {
@@ -144,7 +144,7 @@ func TestRetriedJobKeepsWhatItHas(t *testing.T) {
 	n.must(&state.RetryJob{Job: id})
 	n.must(&state.Expire{Jobs: []fleet.JobID{id}, AuditAge: time.Hour, Limit: 10})
 	n.aged(time.Now().Add(-90 * day))
-	(&term{hub: n.hub}).dispose(time.Now())
+	n.hub.dispose(time.Now())
 	if _, ok := n.hub.entries.View().Job(id); !ok || !n.has(digestOf("fails")) || len(n.hub.spool.Streams(id)) == 0 {
 		t.Errorf("a retried job lost its record (there: %t), its prompt (there: %t) or its output", ok, n.has(digestOf("fails")))
 	}

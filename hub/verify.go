@@ -136,6 +136,9 @@ func (h *Hub) checkBundle(e *fleet.Evidence, base string) error {
 		return fmt.Errorf("the evidence is for base %s, the attempt was accepted on %s", e.Base, base)
 	}
 	r, _, err := h.blobs.Open(e.Bundle)
+	if errors.Is(err, fleet.BlobMissing) {
+		h.fetchFile(e.Bundle)
+	}
 	if err != nil {
 		return err
 	}
