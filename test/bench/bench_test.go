@@ -8,6 +8,8 @@ package bench
 
 import (
 	"flag"
+	"fmt"
+	"os"
 	"testing"
 
 	"tugline.dev/tugline/test/mesh"
@@ -18,7 +20,16 @@ var (
 	only   = flag.String("only", "", "measure one part: log, task, jobs, memory, size; apply, tasks, pace, failover, crowd")
 )
 
-func TestMain(m *testing.M) { mesh.Main(m) }
+func TestMain(m *testing.M) {
+	if url := os.Getenv(crowdEnv); url != "" {
+		if err := beCrowd(url, os.Getenv(crowdEnv+"_CA")); err != nil {
+			fmt.Fprintln(os.Stderr, "crowd:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	mesh.Main(m)
+}
 
 func TestBench(t *testing.T) {
 	s := &sheet{t: t, marks: "figures"}

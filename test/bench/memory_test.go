@@ -59,25 +59,32 @@ func measureMemory(t *testing.T, s *sheet, _ machine) {
 		s.most("hub's memory for a connected idle runner, plain", "KiB", 28, "≤ 28 KiB", v)
 	})
 	t.Run("tls", func(t *testing.T) {
-		m := mesh.New(t)
-		pool := certificate(t, m.Dir)
-		url := "https://" + m.Listen
-		m.Hub = m.Launch("hub", "hub", "run", "--data-dir", filepath.Join(m.Dir, "hub"), "--listen", m.Listen, "--bootstrap",
-			"--tls-cert", filepath.Join(m.Dir, "cert.pem"), "--tls-key", filepath.Join(m.Dir, "key.pem"))
-		hc := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
-		defer hc.CloseIdleConnections()
-		m.Eventually(15*time.Second, "the hub is ready", func() bool {
-			res, err := hc.Get(url + "/readyz")
-			if err != nil {
-				return false
-			}
-			res.Body.Close()
-			return res.StatusCode == http.StatusOK && m.Token() != ""
-		})
+		m, url, pool := tlsHub(t)
 		v := connect(t, m, url, &tls.Config{RootCAs: pool})
 		s.most("hub's memory for a connected idle runner, TLS", "KiB", 52, "≤ 52 KiB", v)
 	})
 	t.Run("heartbeat", func(t *testing.T) { heartbeat(t, s) })
+}
+
+// tlsHub starts a hub that ends TLS itself.
+func tlsHub(t *testing.T) (m *mesh.Mesh, url string, pool *x509.CertPool) {
+	t.Helper()
+	m = mesh.New(t)
+	pool = certificate(t, m.Dir)
+	url = "https://" + m.Listen
+	m.Hub = m.Launch("hub", "hub", "run", "--data-dir", filepath.Join(m.Dir, "hub"), "--listen", m.Listen, "--bootstrap",
+		"--tls-cert", filepath.Join(m.Dir, "cert.pem"), "--tls-key", filepath.Join(m.Dir, "key.pem"))
+	hc := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
+	defer hc.CloseIdleConnections()
+	m.Eventually(15*time.Second, "the hub is ready", func() bool {
+		res, err := hc.Get(url + "/readyz")
+		if err != nil {
+			return false
+		}
+		res.Body.Close()
+		return res.StatusCode == http.StatusOK && m.Token() != ""
+	})
+	return m, url, pool
 }
 
 // pidOf finds a process of the mesh by words of its command line.
@@ -128,6 +135,7 @@ type puppet struct {
 	seal    *wire.Sealer
 	open    *wire.Opener
 	slots   int
+	from    net.Addr   // to connect from; nil: any
 	say1    sync.Mutex // held while a frame is sealed and written
 }
 
@@ -163,23 +171,8 @@ func connect(t *testing.T, m *mesh.Mesh, url string, conf *tls.Config) float64 {
 // side runs n calls, sixteen at a time.
 func side(t *testing.T, n int, f func(int) error) {
 	t.Helper()
-	var wg sync.WaitGroup
-	room := make(chan struct{}, 16)
-	errs := make(chan error, n)
-	for i := range n {
-		room <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-room }()
-			if err := f(i); err != nil {
-				errs <- err
-			}
-		})
-	}
-	wg.Wait()
-	select {
-	case err := <-errs:
-		t.Fatalf("%v (and %d more)", err, len(errs))
-	default:
+	if err := several(n, f); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -226,6 +219,7 @@ func enrolPuppet(hc *http.Client, url, secret string, i int) (*puppet, error) {
 
 func (p *puppet) link(url string, conf *tls.Config) error {
 	d := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}, TLSClientConfig: conf, HandshakeTimeout: 30 * time.Second}
+	d.NetDialContext = (&net.Dialer{LocalAddr: p.from}).DialContext
 	conn, res, err := d.Dial("ws"+strings.TrimPrefix(url, "http")+wire.LinkPath(p.e.Runner), nil)
 	if err != nil {
 		return fmt.Errorf("dial: %w", err)
@@ -251,7 +245,8 @@ func (p *puppet) link(url string, conf *tls.Config) error {
 	hello, err := wire.SealHello(p.key, challenge, wire.Hello{
 		Version: wire.Version, Runner: p.e.Runner, Generation: p.e.Generation, Nonce: nonce, Cluster: p.e.Cluster, Epoch: p.e.Epoch,
 		MachineID: p.machine, JournalID: "j", JournalCount: 1, Name: p.e.Name, Time: time.Now().UTC(),
-		Facts: fleet.RunnerFacts{Version: "bench", OS: "linux", Arch: "amd64", Slots: p.slots, Permissions: fleet.PermFull},
+		Facts: fleet.RunnerFacts{Version: "bench", OS: "linux", Arch: "amd64", Slots: p.slots, Permissions: fleet.PermFull,
+			Harnesses: []fleet.HarnessInfo{{Name: "exec", SignedIn: "yes"}}},
 	})
 	if err != nil {
 		return err

@@ -1,7 +1,0 @@
-//go:build bench
-
-package bench
-
-import "testing"
-
-func measureCrowd(*testing.T, *sheet) {}
