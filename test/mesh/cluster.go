@@ -20,6 +20,8 @@ import (
 type Cluster struct {
 	*Mesh
 	Nodes []*Node
+
+	adjust []func(*Node)
 }
 
 // Node is one hub node.
@@ -31,14 +33,16 @@ type Node struct {
 	UDP     string
 	Process *Process
 	Extra   []string // of its command line
+	TLS     bool     // it listens at all addresses of the machine, and so by https
 
 	cluster *Cluster
 }
 
-// NewCluster starts n hub nodes and waits until all of them vote.
-func NewCluster(t *testing.T, n int) *Cluster {
+// NewCluster starts n hub nodes and waits until all of them vote; adjust may change
+// each before it starts.
+func NewCluster(t *testing.T, n int, adjust ...func(*Node)) *Cluster {
 	t.Helper()
-	c := &Cluster{Mesh: New(t)}
+	c := &Cluster{Mesh: New(t), adjust: adjust}
 	t.Cleanup(func() {
 		for _, n := range c.Nodes {
 			if n.Process != nil {
@@ -51,7 +55,7 @@ func NewCluster(t *testing.T, n int) *Cluster {
 		}
 	})
 	first := c.newNode()
-	c.Listen, c.Public = first.Listen, "http://"+first.Listen
+	c.Listen, c.Public = first.Listen, first.URL()
 	first.start("--bootstrap")
 	c.Eventually(30*time.Second, "the first node is ready", func() bool {
 		first.alive()
@@ -71,6 +75,9 @@ func (c *Cluster) newNode() *Node {
 	n.Dir = filepath.Join(c.Dir, "hub")
 	if n.N > 1 {
 		n.Dir += fmt.Sprint(n.N)
+	}
+	for _, f := range c.adjust {
+		f(n)
 	}
 	c.Nodes = append(c.Nodes, n)
 	var urls []string
@@ -154,7 +161,12 @@ func (c *Cluster) Followers() []*Node {
 }
 
 // URL is where the node serves people and runners.
-func (n *Node) URL() string { return "http://" + n.Listen }
+func (n *Node) URL() string {
+	if n.TLS {
+		return "https://" + n.Listen
+	}
+	return "http://" + n.Listen
+}
 
 // CLI is the command line that knows this node only.
 func (n *Node) CLI() *Mesh {
@@ -165,7 +177,12 @@ func (n *Node) CLI() *Mesh {
 
 func (n *Node) start(extra ...string) {
 	n.cluster.T.Helper()
-	args := append([]string{"hub", "run", "--data-dir", n.Dir, "--listen", n.Listen, "--mesh-listen", n.UDP}, n.Extra...)
+	listen := n.Listen
+	if n.TLS {
+		_, port, _ := net.SplitHostPort(listen)
+		listen = ":" + port
+	}
+	args := append([]string{"hub", "run", "--data-dir", n.Dir, "--listen", listen, "--mesh-listen", n.UDP}, n.Extra...)
 	n.Process = n.cluster.Launch(fmt.Sprintf("node %d", n.N), append(args, extra...)...)
 }
 

@@ -58,6 +58,7 @@ type Mesh struct {
 	Slots  int
 	Config string   // of runner.yaml, behind what every runner here has
 	Vars   []string // of the runner's environment, behind what everything here has
+	Ticket []string // of the making of the runner's ticket
 	Hubs   string   // what the command line is told of hubs, where it is not the one
 	Secret string   // the operator's token, where the hub's directory may go
 }
@@ -201,7 +202,7 @@ func (m *Mesh) StartRunner() {
 			m.T.Fatal(err)
 		}
 		var k api.Ticket
-		m.JSON(&k, "hub", "ticket", "--json")
+		m.JSON(&k, append([]string{"hub", "ticket", "--json"}, m.Ticket...)...)
 		args = append(args, "--ticket", k.Ticket)
 	}
 	m.Runner = m.Launch("runner", append(args, m.Extra...)...)
