@@ -43,7 +43,7 @@ func TestHubTickets(t *testing.T) {
 		"labels":              {fleet.BadRequest, func(c *CreateTicket) { c.Labels = map[string]string{"a": "b"} }},
 		"for a runner":        {fleet.NotFound, func(c *CreateTicket) { c.For = "r1" }},
 		"another role":        {fleet.BadRequest, func(c *CreateTicket) { c.Role = "cat" }},
-		"a runner's guest":    {fleet.BadRequest, func(c *CreateTicket) { c.Role = fleet.TicketRunner }},
+		"a runner's guest":    {fleet.BadRequest, func(c *CreateTicket) { c.Role, c.Guest = fleet.TicketRunner, make([]byte, 5) }},
 		"replaces a stranger": {fleet.NodeUnknown, func(c *CreateTicket) { c.Replace = "n-9" }},
 	} {
 		k := &CreateTicket{Hash: digest("bad"), TTL: time.Hour, Uses: 1, Role: fleet.TicketHub, Guest: hubNode("guest").MeshKey}
