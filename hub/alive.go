@@ -45,6 +45,7 @@ type timekeeper struct {
 
 	mu   sync.Mutex
 	kept kept
+	flow flow
 }
 
 // kept is alive.json.

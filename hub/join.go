@@ -37,6 +37,7 @@ func (h *Hub) newSessions() (*session.Server, error) {
 		Logger:  h.log,
 		URL:     h.url,
 		Tunnels: h.tunnels,
+		Now:     h.entries.now,
 	}
 	if h.network != nil {
 		c.Forward = func(w http.ResponseWriter, r *http.Request) error { return h.peers.ForwardLasting(w, r) }
@@ -52,7 +53,7 @@ func (h *Hub) newWeb() *web.Server {
 	c := web.Config{
 		Log: h.entries, Feed: changes{h.feed}, Spool: h.copies, Blobs: h.copies.Blobs(),
 		Derive: h.secrets.derive, Proxies: h.cfg.TrustedProxies, ProxiesOnly: h.cfg.inTheClear(),
-		Presence: h.sessions.Presence, Status: h.status, Ready: h.serves, AcceptClock: h.acceptClock, Settled: h.isSettled, Ticket: h.ticket,
+		Presence: h.sessions.Presence, Status: h.status, Ready: h.serves, AcceptClock: h.acceptClock, Settled: h.isSettled, Ticket: h.ticket, Now: h.entries.now,
 		Keys: h.showKeys, Rotate: h.rotate, RotateMesh: h.RotateMesh, Runners: runners, Version: h.cfg.Version, Logger: h.log,
 		HubTicket: h.hubTicket, MeshTicket: h.meshTicket, Guest: guestKey, Cluster: h, Archives: h,
 	}

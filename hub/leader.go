@@ -141,12 +141,11 @@ func (h *Hub) poke() { poke(h.pokes) }
 
 // term is one time of leading.
 type term struct {
-	hub      *Hub
-	since    time.Time                 // every runner that was not silent has a full lease from here
-	began    time.Time                 // the same by the wall clock
-	first    map[fleet.Fence]time.Time // when an unaccepted assignment was first seen
-	doubted  bool                      // the clock is not believed
-	disposed time.Time                 // when the disks were last looked through
+	hub     *Hub
+	since   time.Time                 // every runner that was not silent has a full lease from here
+	began   time.Time                 // the same by the wall clock
+	first   map[fleet.Fence]time.Time // when an unaccepted assignment was first seen
+	doubted bool                      // the clock is not believed
 }
 
 // propose commits a command that the leader decided; a refusal only says that
@@ -210,7 +209,7 @@ func waiting(v state.View) (any bool) {
 // overdue blocks jobs that waited longer than they may.
 func (l *term) overdue(ctx context.Context) {
 	v := l.hub.entries.View()
-	for _, b := range sched.Overdue(v, l.presence, later(time.Now(), v.Meta().Time), assignAtOnce).Block {
+	for _, b := range sched.Overdue(v, l.presence, l.hub.entries.now(), assignAtOnce).Block {
 		l.propose(ctx, &state.BlockJob{Job: b.Job, Turn: b.Turn, Code: b.Code, Detail: b.Detail})
 	}
 }

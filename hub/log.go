@@ -116,7 +116,8 @@ func (l *log) ProposeAs(ctx context.Context, h state.Head, cmd state.Command) (s
 	if node, held := state.Held(cmd, l.state.Nodes()); held {
 		return state.Result{}, fmt.Errorf("hub node %s runs a version that cannot read this yet; upgrade it: %w", node, fleet.Unavailable)
 	}
-	wall, at := l.clock.wall(), l.state.Time()
+	at := l.state.Time()
+	wall := l.clock.flows(at, l.clock.wall())
 	h.At = stamp(wall, at, step(wall, at, l.clock.told()))
 	entry, err := state.Encode(h, cmd)
 	if err != nil {

@@ -134,7 +134,7 @@ func (h *Hub) followRoster() error {
 	}
 	h.admitRunners(v)
 	var guests []mesh.PublicKey
-	for _, t := range v.Guests(h.wall()) {
+	for _, t := range v.Guests(h.entries.now()) {
 		guests = append(guests, mesh.PublicKey(t.Guest))
 	}
 	if !reflect.DeepEqual(guests, h.guests) {

@@ -64,6 +64,10 @@ type Config struct {
 	IdleInterval   time.Duration // otherwise; default 10 s, at most 30 s
 	OrderLife      time.Duration // how long an order may be obeyed; default 10 min
 
+	// Now gives what time it is for runners, whatever this machine's clock says.
+	// Default: time.Now.
+	Now func() time.Time
+
 	Rand   io.Reader    // default crypto/rand
 	Logger *slog.Logger // default: discard
 }

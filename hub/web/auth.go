@@ -52,7 +52,7 @@ func (s *Server) token(header string, need fleet.Role) (*fleet.Token, error) {
 	}
 	v := s.cfg.Log.View()
 	k, ok := v.TokenByHash(HashSecret(secret))
-	if !ok || !state.TokenWorks(k, later(v.Meta().Time, now())) {
+	if !ok || !state.TokenWorks(k, s.time(v)) {
 		return nil, wrong(fleet.Unauthorised, "the hub does not know this token, or it was revoked or has expired; ask an admin for a new one (`tugline token create`)")
 	}
 	if k.Role.Rank() < need.Rank() {
@@ -69,7 +69,7 @@ func (s *Server) works(k *fleet.Token) bool {
 	}
 	v := s.cfg.Log.View()
 	is, ok := v.TokenByHash(k.Hash)
-	return ok && state.TokenWorks(is, later(v.Meta().Time, now()))
+	return ok && state.TokenWorks(is, s.time(v))
 }
 
 // allowed gives a context for an answer that may take long: it ends with the

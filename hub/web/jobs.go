@@ -19,6 +19,14 @@ import (
 // now is the only clock of this package.
 func now() time.Time { return time.Now() }
 
+// time gives what time it is for all that expires.
+func (s *Server) time(v state.View) time.Time {
+	if s.cfg.Now != nil {
+		return s.cfg.Now()
+	}
+	return later(v.Meta().Time, now())
+}
+
 func later(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b

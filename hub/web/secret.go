@@ -34,7 +34,7 @@ type derived struct {
 const secretDay = 24 * time.Hour // at least as long as keys are remembered
 
 func (s *Server) derive(mark string, h state.Head) derived {
-	at := later(s.cfg.Log.View().Meta().Time, now())
+	at := s.time(s.cfg.Log.View())
 	return derived{s, mark, "operator secret v1\x00" + mark + "\x00" + h.Actor + "\x00" + h.Route + "\x00" + h.Key + "\x00" + string(h.Hash), at.Unix() / int64(secretDay/time.Second)}
 }
 

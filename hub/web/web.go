@@ -68,6 +68,9 @@ type Config struct {
 	// Consistent returns once the state here has all that was committed anywhere
 	// before the call; it is asked on the leader. nil: it always has.
 	Consistent func(context.Context) error
+	// Now gives what time it is for all that expires, whatever this machine's clock
+	// says. nil: the later of that and state time.
+	Now func() time.Time
 	// Seen says which node saw what Presence gives and how long ago that was told; no
 	// node where nobody did lately. nil: this one, just now.
 	Seen func() (node string, age time.Duration)
