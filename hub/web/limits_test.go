@@ -312,7 +312,7 @@ func TestBodiesOfEveryPostAreChecked(t *testing.T) {
 	id := string(w.submitted("true"))
 	_, ops := w.document()
 	for _, o := range ops {
-		if o.spec["requestBody"] == nil || o.id == "put-blob" {
+		if o.spec["requestBody"] == nil || o.id == "put-blob" || o.id == "restore-backup" { // their bodies are bytes
 			continue
 		}
 		path := strings.NewReplacer("{id}", id, "{name}", "default_harness").Replace(o.path)

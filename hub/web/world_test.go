@@ -81,6 +81,12 @@ func newWorld(t testing.TB, adjust ...func(*Config)) *world {
 		Ticket: func(secret string, until time.Time) (string, string) {
 			return "tug1_" + secret + until.Format("_150405"), "join " + secret
 		},
+		HubTicket: func(secret string, _ time.Time) (string, string, error) {
+			return "tughub1_" + secret, "join " + secret, nil
+		},
+		Guest:   func(secret string) []byte { sum := sha256.Sum256([]byte(secret)); return sum[:] },
+		Cluster: &nodes{}, Archives: &nodes{},
+		AcceptClock: func(context.Context, string) (api.Clock, error) { return api.Clock{}, nil },
 		Derive: func(text string, back int) []byte {
 			if back > 0 {
 				return nil
