@@ -37,8 +37,9 @@ import (
 )
 
 const (
-	idleFor = 30 * time.Second
-	crowd   = 1000 // simulated runners
+	idleFor   = 30 * time.Second
+	crowd     = 1000             // simulated runners
+	givenBack = 10 * time.Second // a hub that has been quiet for some seconds gives garbage back
 )
 
 // measureMemory looks at processes that have nothing to do, and at a hub that many
@@ -55,12 +56,15 @@ func measureMemory(t *testing.T, s *sheet, _ machine) {
 		s.note("   idle "+p.name+", not backed by the binary's file", "MiB", anon/(1<<20))
 	}
 	t.Run("crowd", func(t *testing.T) {
-		v := connect(t, m, "http://"+m.Listen, nil)
+		v := connect(t, m, "http://"+m.Listen, nil, func() {
+			rate := allocates(t, m) / 1024
+			s.most("hub with 1,000 idle runners, none of which beats: allocates", "KiB/s", 512, "≤ 512 KiB/s", rate)
+		})
 		s.most("hub's memory for a connected idle runner, plain", "KiB", 28, "≤ 28 KiB", v)
 	})
 	t.Run("tls", func(t *testing.T) {
 		m, url, pool := tlsHub(t)
-		v := connect(t, m, url, &tls.Config{RootCAs: pool})
+		v := connect(t, m, url, &tls.Config{RootCAs: pool}, func() {})
 		s.most("hub's memory for a connected idle runner, TLS", "KiB", 52, "≤ 52 KiB", v)
 	})
 	t.Run("heartbeat", func(t *testing.T) { heartbeat(t, s) })
@@ -140,8 +144,8 @@ type puppet struct {
 }
 
 // connect enrols a crowd, connects it, has each beat, and gives the KiB that the hub
-// has grown by for each between the two.
-func connect(t *testing.T, m *mesh.Mesh, url string, conf *tls.Config) float64 {
+// has grown by for each between the two. While they are still connected it calls then.
+func connect(t *testing.T, m *mesh.Mesh, url string, conf *tls.Config, then func()) float64 {
 	t.Helper()
 	hc := &http.Client{Transport: &http.Transport{TLSClientConfig: conf, MaxIdleConnsPerHost: 16}}
 	defer hc.CloseIdleConnections()
@@ -154,18 +158,30 @@ func connect(t *testing.T, m *mesh.Mesh, url string, conf *tls.Config) float64 {
 	})
 	hc.CloseIdleConnections()
 	pid := pidOf(t, m, "hub run")
-	<-time.After(5 * time.Second)
+	<-time.After(givenBack)
 	before, _ := resident(t, pid)
 	side(t, crowd, func(i int) error { return crowdOf[i].link(url, conf) })
 	for range 3 {
 		side(t, crowd, func(i int) error { return crowdOf[i].beat() })
 	}
-	<-time.After(5 * time.Second)
+	<-time.After(givenBack)
 	after, _ := resident(t, pid)
+	then()
 	for _, p := range crowdOf {
 		p.conn.Close()
 	}
 	return (after - before) / crowd / 1024
+}
+
+// allocates gives the bytes a second that an idle hub allocates, without those of being
+// asked.
+func allocates(t *testing.T, m *mesh.Mesh) float64 {
+	t.Helper()
+	c := newClient(t, m)
+	zero := c.allocated().bytes
+	one := c.allocated().bytes
+	<-time.After(givenBack)
+	return max(0, c.allocated().bytes-one-(one-zero)) / givenBack.Seconds()
 }
 
 // side runs n calls, sixteen at a time.
