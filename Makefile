@@ -5,7 +5,7 @@ IMAGE   ?= tugline
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 export CGO_ENABLED = 0
 
-.PHONY: help build demo test check unit race e2e test-harness soak bench cross image clean
+.PHONY: help build demo test check unit race e2e test-harness soak bench bench-cluster cross image clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,7 +22,7 @@ check: ## formatting, vet, the shape of the tree
 	@out=$$(gofmt -l cmd consensus hub runner shared test); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) vet -tags harness,soak ./test/harness ./test/e2e
-	$(GO) vet -tags bench ./hub ./test/bench
+	$(GO) vet -tags bench ./hub ./consensus ./test/bench
 	$(GO) test ./test/arch
 
 unit: ## packages by themselves
@@ -45,6 +45,9 @@ soak: ## the long forms of what CI samples
 
 bench: ## figures, printed beside the last committed ones
 	$(GO) test -count=1 -timeout 30m -tags bench -run TestBench -v ./test/bench
+
+bench-cluster: ## the same of three nodes, and of a hub with 10,000 runners
+	$(GO) test -count=1 -timeout 60m -tags bench -run TestCluster -v ./test/bench
 
 cross: ## every platform that is shipped
 	@for p in darwin/arm64 darwin/amd64 linux/arm64 linux/amd64; do \
