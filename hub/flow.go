@@ -25,11 +25,12 @@ func (f *flow) to(stateTime, wall, now time.Time) time.Time {
 	return t
 }
 
-// now gives what time it is for all that expires. While the wall clock is not believed
-// it is told by what has passed alone.
+// now gives what time it is for all that expires. Only the leader, who knows the other
+// voters' clocks, goes by its own, and only while it is believed; else it is told by
+// the log, and by what has passed since.
 func (l *log) now() time.Time {
 	at := l.state.Time()
-	if at.IsZero() || l.timely() == nil {
+	if at.IsZero() || l.leads() && l.timely() == nil {
 		return l.clock.flows(at, l.clock.wall())
 	}
 	return l.clock.flows(at, at)

@@ -172,7 +172,7 @@ func (h *Hub) open() (err error) {
 	if err != nil {
 		return err
 	}
-	h.entries = &log{node: h.node, state: m.state, clock: newTimekeeper(cfg.Dir, h.wall, cfg.uptime, h.log), room: h.disk.room, voices: h.heardVoices}
+	h.entries = &log{node: h.node, state: m.state, clock: newTimekeeper(cfg.Dir, h.wall, cfg.uptime, h.log), room: h.disk.room, voices: h.heardVoices, leads: h.leading.Load}
 	if cfg.AcceptClock {
 		h.entries.clock.say()
 	}

@@ -73,6 +73,7 @@ type log struct {
 	room  func() error // refuses while the disk is nearly full
 	// voices are the clocks of the other voters; nil: there are none.
 	voices func() []voice
+	leads  func() bool // this node leads, and its term has begun
 }
 
 // timely says why the node's clock cannot be believed, or nil. Beside other voters it
