@@ -32,6 +32,8 @@ type exchange struct {
 	cancel  context.CancelFunc
 	work    sync.WaitGroup
 
+	trouble func() // a request got no answer; set before the first one of the session
+
 	frames chan []wire.Frame // of answers, to read
 	rest   []wire.Frame
 
@@ -113,6 +115,7 @@ func (e *exchange) greet(g greeting, base string, challenge []byte) (*session, w
 	}
 	s.transport, s.kind, s.base = e, "http", base
 	e.session = w.Session
+	e.trouble = s.wait
 	e.work.Go(func() { e.pushes(push) })
 	e.work.Go(func() { e.polls(poll) })
 	return s, w, nil
@@ -246,6 +249,9 @@ func (e *exchange) post(channel string, body []byte, within time.Duration) ([]by
 	}
 	res, err := e.client.Do(req)
 	if err != nil {
+		if e.trouble != nil {
+			e.trouble()
+		}
 		return nil, http.Header{}, fmt.Errorf("exchange: %w", err)
 	}
 	defer res.Body.Close()

@@ -166,6 +166,7 @@ func (l *link) serve(ctx context.Context, s *session) error {
 	work.Go(func() { l.reports(ctx, s) })
 	work.Go(func() { l.reconciles(ctx, s, sets) })
 	work.Go(func() { l.moves(ctx, s) })
+	work.Go(func() { l.doubts(ctx, s) })
 	l.enter(s)
 	s.end(l.read(s, sets))
 	l.leave(s)
@@ -220,6 +221,7 @@ func (l *link) read(s *session, sets chan wire.HeartbeatReply) error {
 		if err != nil {
 			return err
 		}
+		s.spoke()
 		if err := l.take(s, f, sets); err != nil {
 			return err
 		}

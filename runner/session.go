@@ -44,6 +44,7 @@ type session struct {
 	clockMu  sync.Mutex
 	hubTime  time.Time // as the hub said, at
 	hubSince time.Time // this moment here
+	owes     time.Time // since when the hub owes a word; zero: it does not
 
 	endOnce sync.Once
 	done    chan struct{}
