@@ -73,6 +73,11 @@ func (h *Hub) serveMeshRunners(ctx context.Context) error {
 func (h *Hub) runnersInside() http.Handler {
 	runners := http.NewServeMux()
 	h.sessions.Register(runners)
+	return h.inside(runners)
+}
+
+// inside lets a peer through to what is its own.
+func (h *Hub) inside(runners http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		from, err := netip.ParseAddrPort(r.RemoteAddr)
 		id, own := strings.CutPrefix(r.URL.Path, "/v1/runners/")

@@ -17,10 +17,10 @@ import (
 )
 
 // threeHubs starts three nodes and a runner that all of them know.
-func threeHubs(t *testing.T) *mesh.Cluster {
+func threeHubs(t *testing.T, runner ...string) *mesh.Cluster {
 	t.Helper()
 	c := mesh.NewCluster(t, 3)
-	c.Slots = 3
+	c.Slots, c.Extra = 3, runner
 	c.StartRunner()
 	c.Online()
 	return c
@@ -135,7 +135,13 @@ func moved(c *mesh.Cluster, before int, since time.Time) (took time.Duration) {
 }
 
 func TestLeaderKilledUnderRunningJobs(t *testing.T) {
-	c := threeHubs(t)
+	for _, transport := range []string{"ws", "http"} {
+		t.Run(transport, func(t *testing.T) { leaderKilled(t, transport) })
+	}
+}
+
+func leaderKilled(t *testing.T, transport string) {
+	c := threeHubs(t, "--transport", transport)
 	lead := c.Leader()
 	argv, ran := lines(c, "long", 80)
 	id := c.Detach(append([]string{"exec", "--"}, argv...)...)
