@@ -22,7 +22,7 @@ const (
 	greedy    = "runners that offer one slot more than they have"
 	keyless   = "people who repeat a request under another key"
 	thinDisks = "hubs that lose recorded output when they are killed"
-	oldLogs  = "two hubs that come back with the logs of a minute ago"
+	oldLogs   = "two hubs that come back with the logs of a minute ago"
 )
 
 // TestBroken shows that what the checker looks for is found where it happens.
@@ -34,7 +34,7 @@ func TestBroken(t *testing.T) {
 		greedy:    "in \\d slots",
 		keyless:   "that were submitted once as",
 		thinDisks: "were acknowledged, and of",
-		oldLogs:  "which was acknowledged at",
+		oldLogs:   "which was acknowledged at",
 	} {
 		t.Run(strings.ReplaceAll(what, " ", "-"), func(t *testing.T) {
 			t.Parallel()

@@ -38,7 +38,7 @@ type machine struct {
 	mu    sync.Mutex
 	rand  *mathrand.Rand // guarded by mu
 	book  []byte         // the runner's journal as it is on disk
-	lives int
+	lost  time.Time      // when the disk was emptied last
 	procs map[fleet.Fence]*proc
 	end   context.CancelFunc
 	gone  chan struct{}
@@ -130,7 +130,6 @@ func (m *machine) boot() {
 	gone := make(chan struct{})
 	m.mu.Lock()
 	m.end, m.gone = end, gone
-	m.lives++
 	m.mu.Unlock()
 	m.w.machines.Go(func() {
 		defer close(gone)
@@ -173,7 +172,8 @@ func (m *machine) crash(all bool) {
 func (m *machine) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.book = nil
+	m.book, m.lost = nil, time.Now()
+	m.w.debug("%s forgets everything", m.id)
 	for f, p := range m.procs {
 		p.killed = true
 		delete(m.procs, f)

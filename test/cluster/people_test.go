@@ -40,7 +40,7 @@ func (p *people) run(ctx context.Context, n int) {
 func (p *people) work(ctx context.Context, one *person, n int, r *rand.Rand) {
 	for k := 0; ; k++ {
 		select {
-		case <-time.After(between(r, 50*time.Millisecond, 6*time.Second)):
+		case <-time.After(between(r, 50*time.Millisecond, 9*time.Second)):
 		case <-ctx.Done():
 			return
 		}

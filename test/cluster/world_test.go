@@ -218,7 +218,8 @@ func (w *world) open(nodes []look) (out []string) {
 		}
 		for _, t := range j.Turns {
 			for _, a := range t.Attempts {
-				if a.State == fleet.AttemptFinished && !a.Log.Sealed {
+				// Who emptied its disk after it had told the end has no bytes any more to seal.
+				if a.State == fleet.AttemptFinished && !a.Log.Sealed && a.AssignedAt.After(w.lost(a.Runner)) {
 					out = append(out, fmt.Sprintf("%s: the log of %s is not sealed", j.ID, a.Fence))
 				}
 			}
@@ -304,6 +305,18 @@ func (w *world) final(nodes []look) {
 			}
 		}
 	}
+}
+
+// lost says when a runner's disk was emptied last.
+func (w *world) lost(r fleet.RunnerID) time.Time {
+	for _, m := range w.fleet {
+		if m.who.Runner == r {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return m.lost
+		}
+	}
+	return time.Time{}
 }
 
 // slots gives what each runner offers.
