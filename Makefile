@@ -1,11 +1,13 @@
 # The two commands of the README are `make demo` and `make test`.
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+SEEDS   ?= 100
+SOAK    ?= 1000
 IMAGE   ?= tugline
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 export CGO_ENABLED = 0
 
-.PHONY: help build demo test check unit race e2e test-harness soak bench bench-cluster cross image clean
+.PHONY: help build demo test check unit race cluster e2e test-harness soak bench bench-cluster cross image clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,10 +28,13 @@ check: ## formatting, vet, the shape of the tree
 	$(GO) test ./test/arch
 
 unit: ## packages by themselves
-	$(GO) test -shuffle=on $$($(GO) list ./... | grep -v -e /test/e2e -e /test/arch -e /test/bench)
+	$(GO) test -shuffle=on $$($(GO) list ./... | grep -v -e /test/e2e -e /test/arch -e /test/bench -e /test/cluster)
 
 race: ## packages by themselves under the race detector
-	CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 15m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/arch -e /test/bench)
+	CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 15m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/arch -e /test/bench -e /test/cluster)
+
+cluster: ## three hubs, fifty runners and faults by chance in virtual time; SEEDS says how many worlds
+	$(GO) test -count=1 -timeout 15m ./test/cluster -seeds $(SEEDS)
 
 e2e: ## real binaries, real git, kill -9
 	$(GO) test -count=1 -timeout 15m ./test/e2e
@@ -38,7 +43,8 @@ test-harness: ## the real agent CLIs from the npm registry, against a scripted m
 	test/harness/install.sh
 	$(GO) test -count=1 -timeout 20m -tags harness ./test/harness
 
-soak: ## the long forms of what CI samples
+soak: ## the long forms of what CI samples; SOAK says how many worlds of the cluster
+	$(GO) test -count=1 -timeout 4h ./test/cluster -run TestCluster -first 101 -seeds $(SOAK)
 	$(GO) test -count=1 -timeout 60m -tags soak -run Soak ./test/e2e
 	test/harness/install.sh
 	$(GO) test -count=1 -timeout 60m -tags harness,soak ./test/harness
