@@ -133,6 +133,6 @@ func (h *Hub) remember(change func(*identity)) error {
 	if err := id.save(h.cfg.Dir); err != nil {
 		return err
 	}
-	h.id = id
+	h.id.Founded, h.id.Epoch = id.Founded, id.Epoch // its names stay, and are read without the lock
 	return nil
 }
