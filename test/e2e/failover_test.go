@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -123,15 +124,30 @@ func hubsFrom(c *mesh.Cluster, first *mesh.Node) string {
 // connections counts how often the runner has said that it is connected.
 func connections(c *mesh.Cluster) int { return strings.Count(c.Runner.Said(), "msg=connected") }
 
-// moved waits until the runner has connected again, to the node that leads now, and
-// says after which time.
-func moved(c *mesh.Cluster, before int, since time.Time) (took time.Duration) {
+// moved waits until the runner has connected again, and gives after which time it did,
+// by its own log.
+func moved(c *mesh.Cluster, before int, since time.Time) time.Duration {
 	c.T.Helper()
+	var at time.Time
 	c.Eventually(15*time.Second, "the runner finds the new leader", func() bool {
-		took = time.Since(since)
-		return connections(c) > before
+		n := 0
+		for l := range strings.Lines(c.Runner.Said()) {
+			if !strings.Contains(l, "msg=connected") {
+				continue
+			}
+			if n++; n <= before {
+				continue
+			}
+			text, _, _ := strings.Cut(strings.TrimPrefix(l, "time="), " ")
+			var err error
+			if at, err = time.Parse(time.RFC3339, text); err != nil {
+				c.T.Fatal(err)
+			}
+			return true
+		}
+		return false
 	})
-	return took
+	return at.Sub(since)
 }
 
 func TestLeaderKilledUnderRunningJobs(t *testing.T) {
@@ -160,6 +176,18 @@ func leaderKilled(t *testing.T, transport string) {
 	again := c.Detach(append([]string{"exec", "--idempotency-key", "in-the-gap", "--"}, short...)...)
 	if second != again {
 		t.Errorf("the same key gave the jobs %s and %s", second, again)
+	}
+	seen := map[string]bool{}
+	c.Eventually(20*time.Second, "the runner is shown as online again", func() bool {
+		var r api.Runner
+		out, _, code := c.Try("runner", "get", "r1", "--json")
+		if code == 0 && json.Unmarshal([]byte(out), &r) == nil {
+			seen[r.State] = true
+		}
+		return r.State == "online" && connections(c) > before
+	})
+	if seen["offline"] {
+		t.Errorf("over the election the runner was shown as %v; it never was offline", seen)
 	}
 	took := moved(c, before, at)
 	t.Logf("the runner was with the new leader %s after the end of the old one", took.Round(time.Millisecond))
