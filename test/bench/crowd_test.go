@@ -229,6 +229,16 @@ func (x *extra) read() error {
 			err = x.pulse()
 		case wire.TypeHeartbeatReply:
 			err = x.replied(f.Body)
+		case wire.TypeReportAck:
+			var a wire.ReportAck
+			if err = wire.Decode(f.Body, &a); err == nil && len(a.Items) > 0 && a.Items[0].Code != "" {
+				err = errors.New("a report is refused: " + a.Items[0].Detail)
+			}
+		case wire.TypeOutputAck:
+			var a wire.OutputAck
+			if err = wire.Decode(f.Body, &a); err == nil && a.Code != "" {
+				err = errors.New("output is refused: " + a.Detail)
+			}
 		case wire.TypeGoodbye:
 			err = errors.New("the hub says goodbye: " + string(f.Body))
 		}
