@@ -1,0 +1,167 @@
+//go:build installers && linux
+
+package installers
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"tugline.dev/tugline/shared/api"
+	"tugline.dev/tugline/test/mesh"
+)
+
+func TestUnitsAreInOrder(t *testing.T) {
+	dir := t.TempDir()
+	units, _ := filepath.Glob(filepath.Join(root, "installers/hub/tugline-hub*.*"))
+	var copies []string
+	for _, u := range units {
+		to := filepath.Join(dir, filepath.Base(u))
+		// The program is not installed here, and that it is not is no fault of the unit.
+		write(t, to, strings.ReplaceAll(read(t, u), "/usr/local/bin/tugline", mesh.Binary()), 0o644)
+		copies = append(copies, to)
+	}
+	if len(copies) != 3 {
+		t.Fatalf("the units are %q", copies)
+	}
+	if out := must(t, exec.Command("systemd-analyze", append([]string{"verify", "--man=no"}, copies...)...)); out != "" {
+		t.Errorf("systemd-analyze verify:\n%s", out)
+	}
+}
+
+// TestServiceOfTheSystem takes a node through its life as a service.
+func TestServiceOfTheSystem(t *testing.T) { serviceOfTheSystem(t, "/") }
+
+func serviceOfTheSystem(t *testing.T, tree string) {
+	m := boot(t, tree)
+	ready := func() {
+		t.Helper()
+		eventually(t, 60*time.Second, "the hub is ready", func() bool {
+			return m.in("tugline", "hub", "ready", "--data-dir", "/var/lib/tugline/hub").Run() == nil
+		})
+	}
+	// As whoever the service runs as, the command line finds the hub by itself.
+	tugline := func(args ...string) *exec.Cmd {
+		return m.in(append([]string{"setpriv", "--reuid=tugline", "--regid=tugline", "--clear-groups", "env", "HOME=/var/lib/tugline", "tugline"}, args...)...)
+	}
+
+	if out := m.run("/opt/installers/install.sh", "/opt/tugline"); !strings.Contains(out, "enable --now tugline-hub") {
+		t.Errorf("install.sh does not say what is next:\n%s", out)
+	}
+	if out := m.run("/opt/installers/install.sh", "/opt/tugline"); out != "" {
+		t.Errorf("run again install.sh changed something:\n%s", out)
+	}
+	const env = "/etc/tugline/hub.env"
+	write(t, m.path("root"+env), "TUGLINE_HUB_FLAGS=--listen 127.0.0.1:7440 --mesh-listen 127.0.0.1:7441 --bootstrap\n", 0o600)
+	m.run("systemctl", "enable", "--now", "tugline-hub")
+	ready()
+	write(t, m.path("root"+env), "", 0o600)
+
+	pid := m.shows("tugline-hub", "MainPID")
+	if user := strings.TrimSpace(m.run("stat", "-c", "%U", "/proc/"+pid)); user != "tugline" {
+		t.Errorf("the hub runs as %s", user)
+	}
+	if mode := strings.TrimSpace(m.run("stat", "-c", "%U %a", "/var/lib/tugline/hub")); mode != "tugline 700" {
+		t.Errorf("its directory is %s; want tugline 700", mode)
+	}
+
+	// Killed, it comes back by itself.
+	m.run("kill", "-9", pid)
+	eventually(t, 30*time.Second, "the hub is started again", func() bool {
+		now := m.shows("tugline-hub", "MainPID")
+		return now != pid && now != "0" && m.shows("tugline-hub", "NRestarts") == "1"
+	})
+	ready()
+
+	m.run("systemctl", "start", "tugline-hub-backup.service")
+	m.run("systemctl", "enable", "--now", "tugline-hub-backup.timer")
+	backups := strings.Fields(m.run("sh", "-c", "ls /var/lib/tugline/backups/*"))
+	if len(backups) != 1 {
+		t.Fatalf("the backups are %q; want one", backups)
+	}
+	m.run("tugline", "hub", "backup", "verify", backups[0])
+
+	// The machine starts again, and with it the hub and the timer.
+	before := m.leader()
+	m.in("systemctl", "reboot").Run()
+	m.booted(before)
+	ready()
+	if got := m.shows("tugline-hub-backup.timer", "ActiveState"); got != "active" {
+		t.Errorf("after the start of the machine the timer is %s", got)
+	}
+
+	// Another program of the same kind stands for a newer one.
+	b, err := os.ReadFile(mesh.Binary())
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, m.path("root/opt/newer"), string(b)+"newer", 0o755)
+	if out := m.run("/opt/installers/install.sh", "/opt/newer"); !strings.Contains(out, "systemctl restart tugline-hub") {
+		t.Errorf("install.sh does not say that the service runs the version from before:\n%s", out)
+	}
+	m.run("systemctl", "restart", "tugline-hub")
+	ready()
+	m.run("cmp", "/opt/newer", "/proc/"+m.shows("tugline-hub", "MainPID")+"/exe")
+
+	standsDown(t, m, tugline)
+
+	if out := m.run("/opt/installers/uninstall.sh"); !strings.Contains(out, "/var/lib/tugline") {
+		t.Errorf("uninstall.sh does not say where the data are:\n%s", out)
+	}
+	m.run("test", "-e", "/var/lib/tugline/hub/node.json")
+	m.run("test", "-e", backups[0])
+	if got := m.shows("tugline-hub", "LoadState"); got != "not-found" {
+		t.Errorf("after uninstall.sh the unit is %s", got)
+	}
+	m.run("/opt/installers/uninstall.sh")
+}
+
+// standsDown has a second node remove the service's one: the service ends with 78 and is
+// not started again.
+func standsDown(t *testing.T, m *machine, tugline func(...string) *exec.Cmd) {
+	t.Helper()
+	var k api.Ticket
+	if err := json.Unmarshal([]byte(must(t, tugline("hub", "ticket", "--role", "hub", "--json"))), &k); err != nil {
+		t.Fatal(err)
+	}
+	token := strings.TrimSpace(m.run("cat", "/var/lib/tugline/hub/operator.token"))
+	m.run("systemd-run", "--quiet", "--unit=second", "--uid=tugline", "--setenv=TUGLINE_TICKET="+k.Ticket, "--setenv=HOME=/tmp/second-home",
+		"/usr/local/bin/tugline", "hub", "run", "--data-dir", "/tmp/second", "--listen", "127.0.0.1:7540", "--mesh-listen", "127.0.0.1:7541")
+	at := func(args ...string) *exec.Cmd {
+		return m.in(append([]string{"env", "TUGLINE_HUB=http://127.0.0.1:7540", "TUGLINE_TOKEN=" + token, "tugline"}, args...)...)
+	}
+	var members api.Members
+	eventually(t, 60*time.Second, "the second node votes", func() bool {
+		out, err := at("hub", "members", "--json").Output()
+		voters := 0
+		if err == nil && json.Unmarshal(out, &members) == nil {
+			for _, x := range members.Members {
+				if x.Role == "voter" && x.Health == "ok" {
+					voters++
+				}
+			}
+		}
+		return voters == 2
+	})
+	var id struct{ Node string }
+	if err := json.Unmarshal([]byte(m.run("cat", "/var/lib/tugline/hub/node.json")), &id); err != nil {
+		t.Fatal(err)
+	}
+	before := m.shows("tugline-hub", "NRestarts")
+	must(t, at("hub", "remove", id.Node, "--yes"))
+	eventually(t, 60*time.Second, "the removed node stands down", func() bool { return m.shows("tugline-hub", "ActiveState") == "failed" })
+	if status := m.shows("tugline-hub", "ExecMainStatus"); status != "78" {
+		t.Errorf("it ended with %s; want 78", status)
+	}
+	select {
+	case <-time.After(3 * time.Second): // longer than RestartSec
+	}
+	if state, n := m.shows("tugline-hub", "ActiveState"), m.shows("tugline-hub", "NRestarts"); state != "failed" || n != before {
+		t.Errorf("3 s later it is %s, started again %s times (before: %s); want that it is left alone", state, n, before)
+	}
+	m.run("systemctl", "stop", "second")
+}
