@@ -32,6 +32,7 @@ unit: ## packages by themselves
 
 race: ## packages by themselves under the race detector
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 15m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/arch -e /test/bench -e /test/cluster)
+	CGO_ENABLED=1 $(GO) test -race -count=1 ./test/cluster -run TestCluster -seeds 2 -for 2m
 
 cluster: ## three hubs, fifty runners and faults by chance in virtual time; SEEDS says how many worlds
 	$(GO) test -count=1 -timeout 15m ./test/cluster -seeds $(SEEDS)

@@ -480,8 +480,8 @@ func (l *life) later() {
 // dial begins to connect to the hub that comes next.
 func (l *life) dial() {
 	l.dials = true
-	hub := l.hubs[0]
-	go func() { l.dialed <- l.m.connect(l.ctx, hub, l.book.hello()) }()
+	hub, hello := l.hubs[0], l.book.hello()
+	go func() { l.dialed <- l.m.connect(l.ctx, hub, hello) }()
 }
 
 func (l *life) connected(d dialled) {
