@@ -86,11 +86,11 @@ func (s *sheet) committed() *regexp.Regexp {
 	return regexp.MustCompile(`(?s)(<!-- ` + s.marks + ` -->\n).*(<!-- end of ` + s.marks + ` -->)`)
 }
 
-// finish shows the table, and writes it into README.md where that was asked for and
-// nothing is missing in it.
+// finish shows the table, and writes it into README.md where that was asked for. Of one
+// part alone, the rows of that part are replaced.
 func (s *sheet) finish() {
 	text := s.print()
-	if *update && !s.t.Failed() && *only == "" {
+	if *update && !s.t.Failed() {
 		if err := os.WriteFile(readme, []byte(text), 0o644); err != nil {
 			s.t.Fatal(err)
 		}
@@ -105,14 +105,17 @@ func (s *sheet) print() (text string) {
 	if err != nil {
 		s.t.Error(err)
 	}
+	var old []string // lines, of which those measured now are replaced
 	for _, line := range strings.Split(string(s.committed().Find(b)), "\n") {
-		if f := strings.Split(line, "|"); len(f) > 3 {
-			was[strings.TrimSpace(f[1])] = strings.TrimSpace(f[2])
+		if name, value := cells(line); name != "" && name != "metric" && name != "---" {
+			was[name], old = value, append(old, line)
 		}
 	}
-	var out, next strings.Builder
+	if *only == "" {
+		old = nil
+	}
+	var out strings.Builder
 	fmt.Fprintf(&out, "\n%-58s %15s %21s  %-6s %-52s %s\n", "metric", "value", "rounds", "met", "aim", "committed")
-	next.WriteString("| metric | value | rounds | met | aim |\n|---|---|---|---|---|\n")
 	missed := 0
 	for _, r := range s.rows {
 		met := ""
@@ -124,11 +127,33 @@ func (s *sheet) print() (text string) {
 		}
 		v := figure(r.value, r.unit)
 		fmt.Fprintf(&out, "%-58s %15s %21s  %-6s %-52s %s\n", r.metric, v, r.range3(), met, r.aim, was[strings.TrimSpace(r.metric)])
-		fmt.Fprintf(&next, "| %s | %s | %s | %s | %s |\n", r.metric, v, r.range3(), met, r.aim)
+		old = replaced(old, fmt.Sprintf("| %s | %s | %s | %s | %s |", r.metric, v, r.range3(), met, r.aim))
 	}
+	next := "| metric | value | rounds | met | aim |\n|---|---|---|---|---|\n" + strings.Join(old, "\n") + "\n"
 	fmt.Fprintf(&out, "%d aims missed\n", missed)
 	fmt.Println(out.String())
-	return s.committed().ReplaceAllString(string(b), "${1}"+next.String()+"${2}")
+	return s.committed().ReplaceAllString(string(b), "${1}"+next+"${2}")
+}
+
+// cells gives the first two cells of a line of a table.
+func cells(line string) (name, value string) {
+	f := strings.Split(line, "|")
+	if len(f) < 4 {
+		return "", ""
+	}
+	return strings.TrimSpace(f[1]), strings.TrimSpace(f[2])
+}
+
+// replaced puts a line into the place of the one with the same name, or behind the rest.
+func replaced(lines []string, line string) []string {
+	name, _ := cells(line)
+	for i, l := range lines {
+		if n, _ := cells(l); n == name {
+			lines[i] = line
+			return lines
+		}
+	}
+	return append(lines, line)
 }
 
 func median(v []float64) float64 {
