@@ -261,6 +261,18 @@ func TestClusterOfContainers(t *testing.T) {
 	voters(3)
 	whole("https://localhost:7460")
 
+	running := d.container("hub2")
+	d.cluster("up")
+	if now := d.container("hub2"); now != running {
+		t.Error("up, run again, made the containers anew")
+	}
+	d.cluster("upgrade")
+	if now := d.container("hub2"); now == running {
+		t.Error("upgrade left the container of before")
+	}
+	voters(3)
+	whole("https://localhost:7440")
+
 	refused := exec.Command(filepath.Join(root, "installers/hub/cluster.sh"), "destroy")
 	refused.Env = d.env()
 	if err := refused.Run(); err == nil {

@@ -62,31 +62,46 @@ func boot(t *testing.T, tree string) *machine {
 	if m.said, err = os.Create(m.path("said")); err != nil {
 		t.Fatal(err)
 	}
-	// Its own temporary directories, for systemd empties them when it starts.
-	m.nspawn = exec.Command("systemd-nspawn", "--boot", "--register=no", "--keep-unit", "--private-network", "--console=read-only",
-		"--tmpfs=/tmp", "--tmpfs=/var/tmp", "--machine="+filepath.Base(dir), "--directory="+m.path("root"))
-	m.nspawn.Stdout, m.nspawn.Stderr = m.said, m.said
-	m.nspawn.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := m.nspawn.Start(); err != nil {
-		t.Fatal(err)
-	}
-	m.booted("")
+	m.power()
 	return m
 }
 
-func (m *machine) path(name string) string { return filepath.Join(m.dir, name) }
-
-// booted waits until the machine is up, and is not the one from before.
-func (m *machine) booted(before string) {
+// power has the machine start and waits until it is up.
+func (m *machine) power() {
 	m.t.Helper()
+	// Its own temporary directories, for systemd empties them when it starts.
+	m.nspawn = exec.Command("systemd-nspawn", "--boot", "--register=no", "--keep-unit", "--private-network", "--console=read-only",
+		"--tmpfs=/tmp", "--tmpfs=/var/tmp", "--machine="+filepath.Base(m.dir), "--directory="+m.path("root"))
+	m.nspawn.Stdout, m.nspawn.Stderr = m.said, m.said
+	m.nspawn.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := m.nspawn.Start(); err != nil {
+		m.t.Fatal(err)
+	}
 	eventually(m.t, 60*time.Second, "the machine is up", func() bool {
-		if m.leader() == before {
-			return false
-		}
 		out, _ := m.in("systemctl", "is-active", "multi-user.target").Output()
 		return strings.TrimSpace(string(out)) == "active"
 	})
 }
+
+// reboot has the machine start anew, as an operator would.
+func (m *machine) reboot() {
+	m.t.Helper()
+	m.in("systemctl", "reboot").Run() // which may cut off the one who asked
+	done := make(chan error, 1)
+	go func() { done <- m.nspawn.Wait() }()
+	select {
+	case <-done:
+	case <-time.After(90 * time.Second):
+		m.t.Fatal("the machine does not go down")
+	}
+	const again = 133 // how the container says that its machine is to start again
+	if code := m.nspawn.ProcessState.ExitCode(); code != again {
+		m.t.Fatalf("the machine ended with %d; want a reboot, %d", code, again)
+	}
+	m.power()
+}
+
+func (m *machine) path(name string) string { return filepath.Join(m.dir, name) }
 
 // leader is the pid of the machine's first process, seen from here.
 func (m *machine) leader() string {

@@ -86,9 +86,7 @@ func serviceOfTheSystem(t *testing.T, tree string) {
 	m.run("tugline", "hub", "backup", "verify", backups[0])
 
 	// The machine starts again, and with it the hub and the timer.
-	before := m.leader()
-	m.in("systemctl", "reboot").Run()
-	m.booted(before)
+	m.reboot()
 	ready()
 	if got := m.shows("tugline-hub-backup.timer", "ActiveState"); got != "active" {
 		t.Errorf("after the start of the machine the timer is %s", got)
@@ -152,7 +150,7 @@ func standsDown(t *testing.T, m *machine, tugline func(...string) *exec.Cmd) {
 		t.Fatal(err)
 	}
 	before := m.shows("tugline-hub", "NRestarts")
-	must(t, at("hub", "remove", id.Node, "--yes"))
+	must(t, at("hub", "remove", id.Node))
 	eventually(t, 60*time.Second, "the removed node stands down", func() bool { return m.shows("tugline-hub", "ActiveState") == "failed" })
 	if status := m.shows("tugline-hub", "ExecMainStatus"); status != "78" {
 		t.Errorf("it ended with %s; want 78", status)
