@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -35,9 +36,23 @@ type reserve struct {
 	keep int64
 	stat func(dir string) (int64, error)
 
+	broken chan error // what a write of output or a file found first
+
 	mu   sync.Mutex
 	at   time.Time
 	free int64
+}
+
+// ErrDisk says that the node's disk fails: output and files can be written there no
+// more, and another node has to lead.
+var ErrDisk = errors.New("the hub's disk fails")
+
+// broke takes note of a disk that fails.
+func (r *reserve) broke(err error) {
+	select {
+	case r.broken <- err:
+	default:
+	}
 }
 
 // room refuses with fleet.DiskFull while less than the reserve is free. A disk that

@@ -149,11 +149,11 @@ func (h *Hub) open() (err error) {
 	if err := h.openNetwork(); err != nil {
 		return err
 	}
-	h.disk = &reserve{dir: cfg.Dir, keep: cfg.MinFree, stat: statFree}
-	if h.spool, err = spool.Open(spool.Config{Dir: filepath.Join(cfg.Dir, "spool"), Logger: h.log, Room: h.disk.room}); err != nil {
+	h.disk = &reserve{dir: cfg.Dir, keep: cfg.MinFree, stat: statFree, broken: make(chan error, 1)}
+	if h.spool, err = spool.Open(spool.Config{Dir: filepath.Join(cfg.Dir, "spool"), Logger: h.log, Room: h.disk.room, Broken: h.disk.broke}); err != nil {
 		return err
 	}
-	if h.blobs, err = blob.Open(blob.Config{Dir: filepath.Join(cfg.Dir, "blobs"), Logger: h.log, Room: h.disk.room}); err != nil {
+	if h.blobs, err = blob.Open(blob.Config{Dir: filepath.Join(cfg.Dir, "blobs"), Logger: h.log, Room: h.disk.room, Broken: h.disk.broke}); err != nil {
 		return err
 	}
 	m := newMachine()
@@ -306,6 +306,8 @@ func (h *Hub) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	case <-h.node.Done():
 		stop(h.node.Err())
+	case err := <-h.disk.broken:
+		stop(fmt.Errorf("%w: %w", ErrDisk, err))
 	}
 	h.standDown(context.WithoutCancel(ctx))
 	h.web.Close()

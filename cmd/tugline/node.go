@@ -44,7 +44,7 @@ func hubFailed(err error) error {
 		return &failure{code: exitStandDown, text: "the hub cannot go on: " + err.Error() + "; install the newer version, the data is untouched", cause: err}
 	case errors.Is(err, hub.ErrRemoved):
 		return &failure{code: exitStandDown, text: sentence(err), cause: err}
-	case errors.As(err, &fatal):
+	case errors.As(err, &fatal), errors.Is(err, hub.ErrDisk):
 		return &failure{code: exitFailed, text: "the hub cannot go on, for its disk failed: " + err.Error() + "; mend the disk, then start it again", cause: err}
 	}
 	return &failure{code: exitFailed, text: "the hub does not run: " + err.Error(), cause: err}

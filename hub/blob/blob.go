@@ -44,11 +44,17 @@ type Config struct {
 	// Room says whether there is room for more bytes than are there; an error (a
 	// fleet.DiskFull) is what a writer is told. Default: always.
 	Room func() error
+	// Broken is told when a write finds that the disk fails (durable.Broken), each time.
+	// Default: nobody.
+	Broken func(error)
 }
 
 func (c *Config) validate() error {
 	if c.Room == nil {
 		c.Room = func() error { return nil }
+	}
+	if c.Broken == nil {
+		c.Broken = func(error) {}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -82,6 +88,7 @@ type Store struct {
 	max      int64
 	log      *slog.Logger
 	room     func() error
+	broken   func(error)
 	openFile func(path string, flag int) (file, error)
 
 	shards [256]shard
@@ -122,6 +129,7 @@ func Open(c Config) (*Store, error) {
 		max:      c.MaxSize,
 		log:      c.Logger,
 		room:     c.Room,
+		broken:   c.Broken,
 		openFile: durable.Open,
 		uploads:  map[uploadKey]*partial{},
 	}
@@ -284,4 +292,12 @@ func (s *Store) stored(ctx context.Context, d fleet.Digest, size int64) (bool, e
 		return false, fmt.Errorf("blob %s has %d bytes, not %d: %w", d, info.Size, size, fleet.BlobDigest)
 	}
 	return true, nil
+}
+
+// coded gives an error of a write its code, and tells of a disk that fails.
+func (s *Store) coded(err error) error {
+	if durable.Broken(err) {
+		s.broken(err)
+	}
+	return durable.Coded(err)
 }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"tugline.dev/tugline/hub/durable"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -57,7 +56,7 @@ func (s *Store) Mend(ctx context.Context, d fleet.Digest, size int64, r io.Reade
 		err = s.write(ctx, d, size, r, s.replace)
 	}
 	if err != nil {
-		return fmt.Errorf("mend blob %s: %w", d, durable.Coded(err))
+		return fmt.Errorf("mend blob %s: %w", d, s.coded(err))
 	}
 	return nil
 }

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"tugline.dev/tugline/hub/durable"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -31,7 +30,7 @@ func (s *Store) Put(ctx context.Context, d fleet.Digest, size int64, r io.Reader
 		err = s.write(ctx, d, size, r, s.publish)
 	}
 	if err != nil {
-		return fmt.Errorf("store blob %s: %w", d, durable.Coded(err))
+		return fmt.Errorf("store blob %s: %w", d, s.coded(err))
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func (s *Store) Upload(ctx context.Context, d fleet.Digest, size int64) (u *Uplo
 		return nil
 	})
 	if err != nil {
-		return nil, 0, fmt.Errorf("upload blob %s: %w", d, durable.Coded(err))
+		return nil, 0, fmt.Errorf("upload blob %s: %w", d, s.coded(err))
 	}
 	if done {
 		offset = size
@@ -97,7 +97,7 @@ func (u *Upload) WriteAt(ctx context.Context, part []byte, offset int64) (size i
 		return err
 	})
 	if err != nil {
-		return size, fmt.Errorf("upload blob %s: %w", u.key.digest, durable.Coded(err))
+		return size, fmt.Errorf("upload blob %s: %w", u.key.digest, u.store.coded(err))
 	}
 	if done {
 		size = u.key.size
@@ -162,7 +162,7 @@ func (p *partial) hash() hash.Hash {
 func (u *Upload) Commit(ctx context.Context) error {
 	_, err := u.with(ctx, func(p *partial, path string) error { return u.commit(ctx, p, path) })
 	if err != nil {
-		return fmt.Errorf("finish upload of blob %s: %w", u.key.digest, durable.Coded(err))
+		return fmt.Errorf("finish upload of blob %s: %w", u.key.digest, u.store.coded(err))
 	}
 	return nil
 }

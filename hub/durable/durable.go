@@ -72,6 +72,17 @@ func WriteFile(path string, data []byte) error {
 	return SyncDir(filepath.Dir(path))
 }
 
+// Broken says whether an error of a write means that the disk itself fails, so that
+// trying again is of no use.
+func Broken(err error) bool {
+	for _, e := range []syscall.Errno{syscall.EIO, syscall.EROFS, syscall.ENXIO, syscall.ENODEV} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
 // Coded adds the code for a full disk, which callers tell apart: it passes when
 // space is made, and nothing that was acknowledged is at risk.
 func Coded(err error) error {

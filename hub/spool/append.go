@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"tugline.dev/tugline/hub/durable"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -82,7 +81,7 @@ func (s *Store) Write(ctx context.Context, k Key, offset int64, data []byte) (*P
 	p, err := s.begin(ctx, k, offset, data)
 	if err != nil {
 		s.leave()
-		return nil, fmt.Errorf("append to %s: %w", k, durable.Coded(err))
+		return nil, fmt.Errorf("append to %s: %w", k, s.coded(err))
 	}
 	return p, nil
 }
@@ -126,7 +125,7 @@ func (p *Pending) Commit() (size int64, err error) {
 	p.stream.mu.Lock()
 	defer p.stream.mu.Unlock()
 	if err != nil {
-		err = fmt.Errorf("append to %s: %w", p.stream.key, durable.Coded(err))
+		err = fmt.Errorf("append to %s: %w", p.stream.key, p.store.coded(err))
 	}
 	return p.stream.durable, err
 }

@@ -223,7 +223,7 @@ func (s *Store) Receive(ctx context.Context, k Key, length int64, digest fleet.D
 	}
 	if err != nil {
 		s.leave()
-		return nil, fmt.Errorf("take over %s: %w", k, durable.Coded(err))
+		return nil, fmt.Errorf("take over %s: %w", k, s.coded(err))
 	}
 	return c, nil
 }
@@ -254,7 +254,7 @@ func (c *Received) Place() error {
 	}
 	if err != nil {
 		os.Remove(c.tmp) // the first error is the one to tell
-		return fmt.Errorf("take over %s: %w", c.key, durable.Coded(err))
+		return fmt.Errorf("take over %s: %w", c.key, c.store.coded(err))
 	}
 	return nil
 }

@@ -87,7 +87,7 @@ func (s *Store) seal(ctx context.Context, k Key, length int64, digest fleet.Dige
 		case errors.Is(err, errGone):
 			continue
 		case err != nil:
-			return "", fmt.Errorf("seal %s: %w", k, durable.Coded(err))
+			return "", fmt.Errorf("seal %s: %w", k, s.coded(err))
 		}
 		return got, nil
 	}

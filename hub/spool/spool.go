@@ -58,6 +58,9 @@ type Config struct {
 	// Room says whether there is room for more bytes than are there; an error (a
 	// fleet.DiskFull) is what a writer is told. Default: always.
 	Room func() error
+	// Broken is told when a write finds that the disk fails (durable.Broken), each time.
+	// Default: nobody.
+	Broken func(error)
 	// Open opens a stream's file; default durable.Open. Another one can fail as disks do.
 	Open func(path string, flag int) (durable.File, error)
 }
@@ -65,6 +68,9 @@ type Config struct {
 func (c *Config) validate() error {
 	if c.Room == nil {
 		c.Room = func() error { return nil }
+	}
+	if c.Broken == nil {
+		c.Broken = func(error) {}
 	}
 	if c.Open == nil {
 		c.Open = durable.Open
@@ -91,12 +97,13 @@ func (c *Config) validate() error {
 
 // Store is an open spool. All methods may be called from many goroutines.
 type Store struct {
-	dir   string
-	max   int64
-	log   *slog.Logger
-	room  func() error
-	files *files
-	syncs chan struct{} // one token for each sync in flight
+	dir    string
+	max    int64
+	log    *slog.Logger
+	room   func() error
+	broken func(error)
+	files  *files
+	syncs  chan struct{} // one token for each sync in flight
 
 	bytes   atomic.Int64 // durable
 	streams atomic.Int64
@@ -120,10 +127,10 @@ func Open(c Config) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		dir:   filepath.Clean(c.Dir),
-		max:   c.MaxStream,
-		log:   c.Logger,
-		room:  c.Room,
+		dir:  filepath.Clean(c.Dir),
+		max:  c.MaxStream,
+		log:  c.Logger,
+		room: c.Room, broken: c.Broken,
 		files: newFiles(c.OpenFiles, c.Open),
 		syncs: make(chan struct{}, maxSyncs),
 		done:  make(chan struct{}),
@@ -265,4 +272,12 @@ func compareKeys(a, b Key) int {
 		cmp.Compare(a.Fence.Index, b.Fence.Index),
 		cmp.Compare(a.Name, b.Name),
 	)
+}
+
+// coded gives an error of a write its code, and tells of a disk that fails.
+func (s *Store) coded(err error) error {
+	if durable.Broken(err) {
+		s.broken(err)
+	}
+	return durable.Coded(err)
 }
