@@ -99,7 +99,7 @@ func (m *machine) enrol(ctx context.Context, secret string) error {
 				return err
 			}
 		}
-		time.Sleep(500 * time.Millisecond)
+		pass(500 * time.Millisecond)
 	}
 	return fmt.Errorf("enrol %s: %w", m.name, err)
 }

@@ -449,3 +449,6 @@ func (x writer) Write(b []byte) (int, error) {
 	fmt.Fprintf(os.Stderr, "%s %s", x.w.now(), b)
 	return len(b), nil
 }
+
+// pass lets time pass in the world, which is a bubble.
+func pass(d time.Duration) { time.Sleep(d) }
