@@ -113,12 +113,12 @@ func meshNodes(t *testing.T) []hub.Network {
 	var out []hub.Network
 	for _, id := range trio {
 		key := mesh.NewKey()
-		m, err := mesh.New(mesh.Config{Cluster: "c-bench", ID: id, Key: key, Listen: "127.0.0.1:0"})
+		m, err := mesh.New(mesh.Config{Cluster: "c-bench", ID: id, Key: key, Listen: ":0"}) // all addresses, as hubs do
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { m.Close() })
-		peers = append(peers, mesh.Peer{ID: id, Keys: []mesh.PublicKey{key.Public()}, Endpoints: []string{m.ListenAddr().String()}})
+		peers = append(peers, mesh.Peer{ID: id, Keys: []mesh.PublicKey{key.Public()}, Endpoints: []string{fmt.Sprintf("127.0.0.1:%d", m.ListenAddr().Port())}})
 		all, out = append(all, m), append(out, m)
 	}
 	for _, m := range all {
@@ -138,15 +138,19 @@ type trioHub struct {
 // it, and waits until all of them vote.
 func threeHubs(t *testing.T, plain bool) []*trioHub {
 	t.Helper()
-	dir, net := t.TempDir(), newPlainNet()
+	dir, over := t.TempDir(), newPlainNet()
 	var all []*trioHub
 	ticket := ""
 	for i, id := range trio {
 		h := &trioHub{}
 		c := hub.Config{Dir: filepath.Join(dir, id), Listen: "127.0.0.1:0", MeshListen: "127.0.0.1:0", Version: "bench", Ticket: ticket, Bootstrap: i == 0}
+		if !plain {
+			port := freeUDP(t) // on all addresses, as hubs usually do
+			c.MeshListen, c.MeshAdvertise = ":"+port, []string{"127.0.0.1:" + port}
+		}
 		c.Inspect = func(in hub.Insides) { h.inside = in }
 		if plain { // the nodes' names are known before they start
-			c.Network, c.MeshAdvertise = plainNode{net, id}, []string{"127.0.0.1:1"}
+			c.Network, c.MeshAdvertise = plainNode{over, id}, []string{"127.0.0.1:1"}
 			if err := settle(c.Dir, id, i == 0); err != nil {
 				t.Fatal(err)
 			}
@@ -174,6 +178,17 @@ func threeHubs(t *testing.T, plain bool) []*trioHub {
 		<-time.After(200 * time.Millisecond)
 	}
 	return all
+}
+
+func freeUDP(t *testing.T) (port string) {
+	t.Helper()
+	c, err := net.ListenPacket("udp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, port, _ = net.SplitHostPort(c.LocalAddr().String())
+	return port
 }
 
 // settle puts a node's identity where it looks for it at its first start.
