@@ -52,6 +52,7 @@ type Config struct {
 	// What takes the place of the machine in tests, beside Network: Listener of the
 	// TCP port at Listen, Wall of the clock on the wall, and Log may change how the log
 	// is kept, Pilot when votes are given. Inspect is given what lies behind the node's interfaces once it is open.
+	// Scrub is the pause between looks at all that is stored, by default that of replica.
 	// Generation is the newest of commands that the node says it can read, by default
 	// the newest that it can.
 	Listener   net.Listener
@@ -60,6 +61,7 @@ type Config struct {
 	Pilot      func(*consensus.Pilot)
 	Inspect    func(Insides)
 	Generation uint16
+	Scrub      time.Duration
 
 	// Stable is how long a node that joined has kept up before it is given a vote.
 	// Default 10 s.

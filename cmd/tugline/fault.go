@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +26,8 @@ type faults struct {
 	StallFor string `json:"stall_for"`
 	// Stable is how long a learner is watched before it gets a vote.
 	Stable string `json:"stable"`
+	// Scrub is the pause between looks at all that is stored.
+	Scrub string `json:"scrub"`
 	// SnapshotEvery makes the log short enough to be cut in a test.
 	SnapshotEvery uint64 `json:"snapshot_every"`
 	// Generation is the newest generation of commands that the node says it can read.
@@ -44,7 +47,9 @@ func beset(cfg *hub.Config) error {
 		return fmt.Errorf("read the faults: %w", err)
 	}
 	var f faults
-	if err := json.Unmarshal(b, &f); err != nil {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&f); err != nil {
 		return fmt.Errorf("read the faults in %s: %w", path, err)
 	}
 	var stall consensus.Stall
@@ -52,7 +57,7 @@ func beset(cfg *hub.Config) error {
 	for _, s := range []struct {
 		text string
 		to   *time.Duration
-	}{{f.StallP99, &stall.P99}, {f.StallFor, &stall.For}, {f.Stable, &stable}} {
+	}{{f.StallP99, &stall.P99}, {f.StallFor, &stall.For}, {f.Stable, &stable}, {f.Scrub, &cfg.Scrub}} {
 		if s.text == "" {
 			continue
 		}

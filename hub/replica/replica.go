@@ -71,7 +71,10 @@ type Config struct {
 	Compare   time.Duration // between comparisons with the other nodes; default 3 min
 	FillRate  int64         // bytes a second that are fetched in the background; default 32 MiB
 	ScrubRate int64         // bytes a second that are read again; default 4 MiB
-	Logger    *slog.Logger  // default: discard
+	// ScrubEvery is the pause after everything was read again, give or take the half of
+	// it. Default 6 h.
+	ScrubEvery time.Duration
+	Logger     *slog.Logger // default: discard
 }
 
 func (c *Config) validate() error {
@@ -102,6 +105,9 @@ func (c *Config) validate() error {
 	}
 	if c.FillRate <= 0 {
 		c.FillRate = 32 << 20
+	}
+	if c.ScrubEvery <= 0 {
+		c.ScrubEvery = 6 * time.Hour
 	}
 	if c.ScrubRate <= 0 {
 		c.ScrubRate = 4 << 20

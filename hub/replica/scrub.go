@@ -5,21 +5,17 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
-	"time"
 
 	"tugline.dev/tugline/hub/blob"
 	"tugline.dev/tugline/hub/spool"
 	"tugline.dev/tugline/shared/fleet"
 )
 
-// scrubEvery is the pause after everything was read again.
-const scrubEvery = 6 * time.Hour
-
 // scrub reads everything finished again, slowly, and has another node's copy take
 // the place of what the disk has changed. With no other node it does nothing.
 func (r *Replica) scrub(ctx context.Context) {
 	for {
-		if pause(ctx, scrubEvery/2+rand.N(scrubEvery)) != nil {
+		if pause(ctx, r.cfg.ScrubEvery/2+rand.N(r.cfg.ScrubEvery)) != nil {
 			return
 		}
 		r.Scrub(ctx)
