@@ -56,6 +56,7 @@ type faults struct {
 	StallP99      string `json:"stall_p99"`
 	StallFor      string `json:"stall_for"`
 	Stable        string `json:"stable"`
+	Scrub         string `json:"scrub"`
 	SnapshotEvery uint64 `json:"snapshot_every"`
 	Generation    uint16 `json:"generation"`
 	MinFree       int64  `json:"min_free"`
