@@ -7,7 +7,7 @@ IMAGE   ?= tugline
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 export CGO_ENABLED = 0
 
-.PHONY: help build demo test check unit race cluster e2e test-harness soak bench bench-cluster cross image clean
+.PHONY: help build demo test check unit race cluster e2e test-harness installers soak bench bench-cluster cross image clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,11 @@ e2e: ## real binaries, real git, kill -9
 test-harness: ## the real agent CLIs from the npm registry, against a scripted model server on loopback
 	test/harness/install.sh
 	$(GO) test -count=1 -timeout 20m -tags harness ./test/harness
+
+installers: ## the image and the compose file under a Docker daemon, the service under systemd, nginx and HAProxy; root, Debian's packages
+	test/installers/packages.sh
+	$(GO) vet -tags installers ./test/installers
+	$(GO) test -count=1 -timeout 12m -tags installers ./test/installers
 
 soak: ## the long forms of what CI samples; SOAK says how many worlds of the cluster
 	$(GO) test -count=1 -timeout 4h ./test/cluster -run TestCluster -first 101 -seeds $(SOAK)

@@ -3,7 +3,6 @@
 package installers
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"tugline.dev/tugline/shared/api"
 	"tugline.dev/tugline/test/mesh"
 )
 
@@ -44,11 +42,6 @@ func serviceOfTheSystem(t *testing.T, tree string) {
 			return m.in("tugline", "hub", "ready", "--data-dir", "/var/lib/tugline/hub").Run() == nil
 		})
 	}
-	// As whoever the service runs as, the command line finds the hub by itself.
-	tugline := func(args ...string) *exec.Cmd {
-		return m.in(append([]string{"setpriv", "--reuid=tugline", "--regid=tugline", "--clear-groups", "env", "HOME=/var/lib/tugline", "tugline"}, args...)...)
-	}
-
 	if out := m.run("/opt/installers/install.sh", "/opt/tugline"); !strings.Contains(out, "enable --now tugline-hub") {
 		t.Errorf("install.sh does not say what is next:\n%s", out)
 	}
@@ -105,7 +98,8 @@ func serviceOfTheSystem(t *testing.T, tree string) {
 	ready()
 	m.run("cmp", "/opt/newer", "/proc/"+m.shows("tugline-hub", "MainPID")+"/exe")
 
-	standsDown(t, m, tugline)
+	standsDown(t, m)
+	ready()
 
 	if out := m.run("/opt/installers/uninstall.sh"); !strings.Contains(out, "/var/lib/tugline") {
 		t.Errorf("uninstall.sh does not say where the data are:\n%s", out)
@@ -118,48 +112,23 @@ func serviceOfTheSystem(t *testing.T, tree string) {
 	m.run("/opt/installers/uninstall.sh")
 }
 
-// standsDown has a second node remove the service's one: the service ends with 78 and is
-// not started again.
-func standsDown(t *testing.T, m *machine, tugline func(...string) *exec.Cmd) {
+// standsDown has the service end with 78: it is not started again.
+func standsDown(t *testing.T, m *machine) {
 	t.Helper()
-	var k api.Ticket
-	if err := json.Unmarshal([]byte(must(t, tugline("hub", "ticket", "--role", "hub", "--json"))), &k); err != nil {
-		t.Fatal(err)
-	}
-	token := strings.TrimSpace(m.run("cat", "/var/lib/tugline/hub/operator.token"))
-	m.run("systemd-run", "--quiet", "--unit=second", "--uid=tugline", "--setenv=TUGLINE_TICKET="+k.Ticket, "--setenv=HOME=/tmp/second-home",
-		"/usr/local/bin/tugline", "hub", "run", "--data-dir", "/tmp/second", "--listen", "127.0.0.1:7540", "--mesh-listen", "127.0.0.1:7541")
-	at := func(args ...string) *exec.Cmd {
-		return m.in(append([]string{"env", "TUGLINE_HUB=http://127.0.0.1:7540", "TUGLINE_TOKEN=" + token, "tugline"}, args...)...)
-	}
-	var members api.Members
-	eventually(t, 60*time.Second, "the second node votes", func() bool {
-		out, err := at("hub", "members", "--json").Output()
-		voters := 0
-		if err == nil && json.Unmarshal(out, &members) == nil {
-			for _, x := range members.Members {
-				if x.Role == "voter" && x.Health == "ok" {
-					voters++
-				}
-			}
-		}
-		return voters == 2
-	})
-	var id struct{ Node string }
-	if err := json.Unmarshal([]byte(m.run("cat", "/var/lib/tugline/hub/node.json")), &id); err != nil {
-		t.Fatal(err)
-	}
-	before := m.shows("tugline-hub", "NRestarts")
-	must(t, at("hub", "remove", id.Node))
-	eventually(t, 60*time.Second, "the removed node stands down", func() bool { return m.shows("tugline-hub", "ActiveState") == "failed" })
+	const dropIn = "/etc/systemd/system/tugline-hub.service.d/end.conf"
+	write(t, m.path("root"+dropIn), "[Service]\nExecStart=\nExecStart=/bin/sh -c 'exit 78'\n", 0o644)
+	m.run("systemctl", "daemon-reload")
+	m.in("systemctl", "restart", "tugline-hub").Run() // which may have seen its end
+	eventually(t, 30*time.Second, "the service has ended", func() bool { return m.shows("tugline-hub", "ActiveState") == "failed" })
 	if status := m.shows("tugline-hub", "ExecMainStatus"); status != "78" {
 		t.Errorf("it ended with %s; want 78", status)
 	}
-	select {
-	case <-time.After(3 * time.Second): // longer than RestartSec
-	}
+	before := m.shows("tugline-hub", "NRestarts")
+	<-time.After(4 * time.Second) // longer than RestartSec
 	if state, n := m.shows("tugline-hub", "ActiveState"), m.shows("tugline-hub", "NRestarts"); state != "failed" || n != before {
-		t.Errorf("3 s later it is %s, started again %s times (before: %s); want that it is left alone", state, n, before)
+		t.Errorf("4 s later it is %s, started again %s times (before: %s); want that it is left alone", state, n, before)
 	}
-	m.run("systemctl", "stop", "second")
+	m.run("rm", "-r", filepath.Dir(dropIn))
+	m.run("systemctl", "daemon-reload")
+	m.run("systemctl", "start", "tugline-hub")
 }
