@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -26,11 +27,31 @@ func (h *Hub) expect() {
 		return
 	}
 	all, _, _ := h.peers.Presence()
-	h.awaited.Store(expecting(all))
+	v := h.entries.View()
+	var busy []fleet.RunnerID
+	v.Open(func(o state.Open) bool {
+		if r, ok := v.Runner(o.Attempt.Runner); ok && r.SilentSince == nil {
+			busy = append(busy, r.ID)
+		}
+		return true
+	})
+	h.awaited.Store(expecting(all, busy))
 }
 
-func expecting(all []fleet.Presence) *awaited {
+// expecting lists who was told of as connected, and those who have work and were not
+// told of, since what is told is up to two seconds old.
+func expecting(all []fleet.Presence, busy []fleet.RunnerID) *awaited {
 	w := &awaited{}
+	told := map[fleet.RunnerID]bool{}
+	for _, p := range all {
+		told[p.Runner] = true
+	}
+	for _, id := range busy {
+		if !told[id] {
+			told[id] = true
+			w.runners = append(w.runners, fleet.Presence{Runner: id, Awaited: true})
+		}
+	}
 	for _, p := range all {
 		if p.Connected || p.Awaited {
 			p.Connected, p.Awaited, p.Session, p.Slots = false, true, "", 0

@@ -13,7 +13,7 @@ func TestRunnersOfTheLeaderBeforeAreAwaitedForAWhile(t *testing.T) {
 		was := func(id string, ago time.Duration, connected bool) fleet.Presence {
 			return fleet.Presence{Runner: fleet.RunnerID(id), Connected: connected, LastBeat: time.Now().Add(-ago), Slots: 2, Session: "s"}
 		}
-		w := expecting([]fleet.Presence{was("r-back", 2*time.Second, true), was("r-late", 3*time.Second, true), was("r-gone", time.Hour, false)})
+		w := expecting([]fleet.Presence{was("r-back", 2*time.Second, true), was("r-late", 3*time.Second, true), was("r-gone", time.Hour, false)}, []fleet.RunnerID{"r-busy", "r-busy", "r-gone"})
 		own := []fleet.Presence{was("r-back", 0, true), was("r-late", time.Minute, false)}
 		find := func(id string) (p fleet.Presence) {
 			for _, q := range w.beside(own) {
@@ -31,6 +31,9 @@ func TestRunnersOfTheLeaderBeforeAreAwaitedForAWhile(t *testing.T) {
 		}
 		if p := find("r-gone"); p.Awaited {
 			t.Errorf("one that was away before is awaited: %+v", p)
+		}
+		if p := find("r-busy"); p.Connected || !p.Awaited {
+			t.Errorf("one that has work and was not told of yet is shown as %+v", p)
 		}
 		// It came, and went.
 		own[1].LastBeat = time.Now()
