@@ -23,6 +23,7 @@ import (
 // TestThreeNodesBehindAProxy puts a cluster that ran by itself behind proxies: one URL for
 // all nodes, TLS ended there.
 func TestThreeNodesBehindAProxy(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

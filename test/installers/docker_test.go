@@ -164,6 +164,7 @@ func (d *daemon) tugline(env []string, args ...string) *exec.Cmd {
 }
 
 func TestClusterOfContainers(t *testing.T) {
+	t.Parallel() // it waits most of the time, as do the others
 	d := startDocker(t)
 	build := exec.Command("make", "-C", root, "image", "IMAGE=tugline-under-test")
 	build.Env = d.env()

@@ -32,10 +32,9 @@ func TestUnitsAreInOrder(t *testing.T) {
 }
 
 // TestServiceOfTheSystem takes a node through its life as a service.
-func TestServiceOfTheSystem(t *testing.T) { serviceOfTheSystem(t, "/") }
-
-func serviceOfTheSystem(t *testing.T, tree string) {
-	m := boot(t, tree)
+func TestServiceOfTheSystem(t *testing.T) {
+	t.Parallel()
+	m := boot(t)
 	ready := func() {
 		t.Helper()
 		eventually(t, 60*time.Second, "the hub is ready", func() bool {
