@@ -28,6 +28,7 @@ func (h *Hub) newSessions() (*session.Server, error) {
 			return session.Standing{Epoch: m.Epoch, Term: h.node.Status().Term, Index: m.Index}
 		},
 		Leading: h.leading.Load,
+		Seen:    h.seenEpoch,
 		Leader:  h.leaderURL,
 		Hubs:    h.hubURLs,
 		Judge:   judge,

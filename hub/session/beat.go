@@ -23,6 +23,10 @@ func (x *session) heartbeat(body []byte) ([]byte, error) {
 	}
 	s := x.srv
 	v := s.cfg.Proposer.View()
+	if err := s.current(v); err != nil {
+		x.end(wire.Goodbye{Code: fleet.SessionEnded, Detail: sentence(err)})
+		return nil, nil
+	}
 	r, ok := v.Runner(x.runner)
 	if !ok {
 		return nil, fmt.Errorf("runner %s is not enrolled: %w", x.runner, fleet.RunnerUnknown)

@@ -35,6 +35,10 @@ func (s *Server) FetchBlob(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v := s.cfg.Proposer.View()
+	if err := s.current(v); err != nil {
+		s.problem(w, statusOf(err), err)
+		return
+	}
 	if r.Method == http.MethodHead && x.mayStore(v) {
 		s.blobOffset(w, r, d)
 		return
@@ -93,7 +97,12 @@ func (s *Server) StoreBlob(w http.ResponseWriter, r *http.Request) {
 		s.problem(w, statusOf(err), err)
 		return
 	}
-	if !x.mayStore(s.cfg.Proposer.View()) {
+	v := s.cfg.Proposer.View()
+	if err := s.current(v); err != nil {
+		s.problem(w, statusOf(err), err)
+		return
+	}
+	if !x.mayStore(v) {
 		s.problem(w, http.StatusForbidden, fmt.Errorf("this runner has no attempt that a blob could belong to: %w", fleet.Forbidden))
 		return
 	}

@@ -38,6 +38,7 @@ type Config struct {
 
 	Standing func() Standing // required
 	Leading  func() bool     // required; true only once this term's barrier has passed
+	Seen     func() uint64   // the greatest epoch that this node has seen; default: none
 	Leader   func() string   // base URL of the leading hub, empty if unknown; default: unknown
 	Hubs     func() []string // base URLs of all hubs; default: none
 

@@ -55,6 +55,15 @@ func (x *session) mine(o *fleet.Orphan, job fleet.JobID) bool {
 	return o.Runner == x.runner && o.Job == job
 }
 
+// current refuses to go by a state that was set back and whose epoch was not raised yet:
+// that it knows nothing of an attempt means nothing.
+func (s *Server) current(v state.View) error {
+	if s.cfg.Seen != nil && v.Meta().Epoch < s.cfg.Seen() {
+		return fmt.Errorf("the cluster is being set back to a backup: %w", fleet.Unavailable)
+	}
+	return nil
+}
+
 // orphanKnown says whether an orphan of this runner is on record.
 func (x *session) orphanKnown(v state.View, job fleet.JobID, f fleet.Fence) bool {
 	o, ok := v.Orphan(f.String())

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -297,4 +298,27 @@ func TestStrays(t *testing.T) {
 		t.Error("what the runner shows is not told")
 	}
 	strays("")
+}
+
+// TestSetBack: while a state that was set back has an epoch that this node has seen
+// pass, that an attempt is unknown is no answer; it comes once the epoch is raised.
+func TestSetBack(t *testing.T) {
+	t.Parallel()
+	over(t, func(t *testing.T, connect func(*agent) talk) {
+		var seen atomic.Uint64
+		h := newHub(t, func(c *Config) { c.Seen = seen.Load })
+		a := h.enrolled()
+		k := connect(a)
+		const j = fleet.JobID("01unknown")
+		f := fleet.Fence{Epoch: 1, Index: 999}
+		seen.Store(2)
+		if ack := a.wrote(k, wire.Output{Job: j, Fence: f, Stream: wire.StreamOutput, Data: []byte("hel")}); ack.Code != fleet.Unavailable || !ack.Retry {
+			t.Fatalf("output was acknowledged as %+v, want it to be repeated", ack)
+		}
+		refused(t, a.report(k, a.finished(j, f, 0)), fleet.Unavailable, true)
+		h.raise()
+		if ack := a.wrote(k, wire.Output{Job: j, Fence: f, Stream: wire.StreamOutput, Data: []byte("hel")}); ack.Durable != 3 || ack.Code != "" {
+			t.Fatalf("output was acknowledged as %+v", ack)
+		}
+	})
 }

@@ -31,6 +31,9 @@ func (x *session) store(ctx context.Context, o wire.Output) (durable int64, err 
 		return 0, fmt.Errorf("this hub does not lead: %w", fleet.Unavailable)
 	}
 	v := s.cfg.Proposer.View()
+	if err := s.current(v); err != nil {
+		return 0, err
+	}
 	if _, _, _, err := x.own(v, o.Job, o.Fence); err != nil && !x.unrecorded(v, o.Job, o.Fence) {
 		return 0, err
 	}

@@ -101,6 +101,9 @@ func (x *session) commit(ctx context.Context, it *wire.ReportItem) error {
 		return fmt.Errorf("this hub does not lead: %w", fleet.Unavailable)
 	}
 	v := s.cfg.Proposer.View()
+	if err := s.current(v); err != nil {
+		return err
+	}
 	j, t, a, err := x.own(v, it.Job, it.Fence)
 	if err != nil && !x.unrecorded(v, it.Job, it.Fence) {
 		return err
@@ -333,6 +336,9 @@ func (x *session) grant(ctx context.Context, p wire.Permit) error {
 		return fmt.Errorf("this hub does not lead: %w", fleet.Unavailable)
 	}
 	v := x.srv.cfg.Proposer.View()
+	if err := x.srv.current(v); err != nil {
+		return err
+	}
 	j, t, a, err := x.own(v, p.Job, p.Fence)
 	if err != nil {
 		if x.unrecorded(v, p.Job, p.Fence) {
