@@ -53,6 +53,9 @@ func newLedger(wrong func(string, ...any)) *ledger {
 func (l *ledger) begin(x execution) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if _, ok := l.accepted[x.fence]; !ok {
+		l.wrong("attempt %s of job %s was started without a permit on %s", x.fence, x.job, x.machine.name)
+	}
 	if x.again {
 		l.wrong("attempt %s of job %s was started a second time on %s", x.fence, x.job, x.machine.name)
 	}
@@ -87,6 +90,13 @@ func (x execution) state() (journal.Process, proc) {
 	default:
 		return journal.Exited, *p
 	}
+}
+
+// permit notes that a hub said that an attempt's accept is committed.
+func (l *ledger) permit(job fleet.JobID, f fleet.Fence) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.accepted[f] = job
 }
 
 // durable notes how much of a stream a hub said that it has.

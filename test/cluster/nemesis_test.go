@@ -147,7 +147,13 @@ func (n *nemesis) cutRunners() func() {
 	return n.cut(ways...)
 }
 
-func (n *nemesis) machine() *machine { return n.w.fleet[n.rand.IntN(len(n.w.fleet))] }
+// machine gives a machine by chance, a busy one rather.
+func (n *nemesis) machine() *machine {
+	if n.rand.IntN(4) == 0 {
+		return n.w.fleet[n.rand.IntN(hotCount)]
+	}
+	return n.w.fleet[n.rand.IntN(len(n.w.fleet))]
+}
 
 func (n *nemesis) slow() func() {
 	if n.rand.IntN(2) == 0 {

@@ -53,6 +53,7 @@ func (l *life) wanted(d wire.Desired, r *record) (bool, error) {
 	switch {
 	case r != nil:
 		if d.Accepted && r.Asked && !r.Progress.Acked && !r.Progress.Ended {
+			l.m.w.ledger.permit(d.Job, d.Fence)
 			r.Progress.Acked = true
 			return true, nil
 		}

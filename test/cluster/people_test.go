@@ -88,6 +88,9 @@ func (p *people) submit(one *person, n, k int, r *rand.Rand) {
 	if r.IntN(2) == 0 {
 		in.OnLost = "rerun"
 	}
+	if r.IntN(2) == 0 { // some runners have more to do than they can
+		in.On = p.w.fleet[r.IntN(hotCount)].name
+	}
 	done := p.history.begin(n, input{op: opSubmit})
 	a, ok := p.repeat(one, r, http.MethodPost, "/v1/jobs", "key-"+name, in)
 	if !ok {

@@ -21,6 +21,7 @@ import (
 const (
 	runnerCount = 50
 	personCount = 4
+	hotCount    = 4 // of the runners, that every second job wants
 
 	minDelay = 100 * time.Microsecond // of what crosses the network in good times
 	maxDelay = 2 * time.Millisecond
