@@ -41,6 +41,7 @@ func (h *Hub) openPeers() (err error) {
 			callNode:    {AtLeader: true, Do: h.updateNode},
 			callMembers: {AtLeader: true, Do: h.answerMembers},
 			callDrain:   {Do: h.answerDrain},
+			callRemoved: {Do: h.answerRemoved},
 			callTakeKey: {Do: h.takeKey},
 			callGiveKey: {Do: h.giveKey},
 			callRekey:   {Do: h.answerRekey},
@@ -358,15 +359,19 @@ func (h *Hub) Remove(ctx context.Context, actor state.Head, id, why string, forc
 		return err
 	}
 	voters, fit, found := 0, 0, false
+	var lacks int64
 	for _, n := range m.Members {
 		found = found || n.ID == id && n.Role != "removed"
 		if n.Role == "voter" && n.ID != id {
+			lacks = max(lacks, n.UnderReplicated)
 			if voters++; n.Health != "unreachable" {
 				fit++
 			}
 		}
 	}
 	switch {
+	case lacks > 1 && !force: // 1 says that it is not known
+		return fmt.Errorf("a node that would be left still lacks %d bytes of output that the one to be removed may have; wait until `tugline hub members` shows none, or give --force: %w", lacks, fleet.Conflict)
 	case !found:
 		return fmt.Errorf("there is no node %s; `tugline hub members` lists them: %w", id, fleet.NotFound)
 	case voters == 0:
@@ -379,11 +384,19 @@ func (h *Hub) Remove(ctx context.Context, actor state.Head, id, why string, forc
 		}
 		return fmt.Errorf("node %s led until now; ask again, another one leads: %w", id, fleet.Unavailable)
 	}
+	done := h.part(id)
+	defer done()
 	res, err := h.entries.ProposeAs(ctx, actor, &state.RemoveNode{ID: id, Why: why})
 	if err == nil {
 		err = res.Err()
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	if n, ok := h.entries.View().Node(id); ok && h.peers != nil {
+		h.bid(ctx, id, n.RemovedWhy)
+	}
+	return nil
 }
 
 // Drain prepares a node for a planned stop, or ends that: a node that is drained

@@ -53,7 +53,7 @@ func (n *node) join(dir, ticket string) *node {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- h.Run(ctx) }()
-	m := &node{t: n.t, hub: h, token: n.token}
+	m := &node{t: n.t, hub: h, token: n.token, done: done}
 	m.stop = func() {
 		m.stop = func() {}
 		cancel()
@@ -130,6 +130,17 @@ func TestNodesJoinAndLeave(t *testing.T) {
 		t.Fatalf("remove: %d", code)
 	}
 	a.eventually("it is removed", func() bool { return a.roles() == "voter voter removed" })
+	select {
+	case err := <-c.done:
+		if c.done <- err; !errors.Is(err, ErrRemoved) || !strings.Contains(err.Error(), "test") {
+			t.Errorf("the removed node ended with %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the removed node goes on")
+	}
+	if _, err := New(c.hub.cfg); !errors.Is(err, ErrRemoved) {
+		t.Errorf("it starts again: %v", err)
+	}
 	if code := a.call(http.MethodDelete, "/v1/members/"+b.hub.id.Node, "", nil, nil); code != http.StatusConflict && code != http.StatusNoContent && code != http.StatusServiceUnavailable {
 		t.Errorf("remove one of two: %d", code)
 	}

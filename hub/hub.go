@@ -76,6 +76,8 @@ type Hub struct {
 
 	idMu     sync.Mutex  // held while id changes: what of it changes is read with it
 	rosterMu sync.Mutex  // held while roster changes, and to read it elsewhere
+	parting  string      // the node that is being told that it was removed; with rosterMu
+	gone     error       // this node was told so; with rosterMu
 	roster   roster      // as on disk
 	told     []mesh.Peer // as the mesh was told
 	guests   []mesh.PublicKey
@@ -125,6 +127,9 @@ func newHub(cfg Config, wall func() time.Time) (*Hub, error) {
 func (h *Hub) open() (err error) {
 	cfg := h.cfg
 	if h.lock, err = lockDir(cfg.Dir); err != nil {
+		return err
+	}
+	if err := wasRemoved(cfg.Dir); err != nil {
 		return err
 	}
 	if cfg.Ticket != "" {

@@ -22,6 +22,7 @@ type node struct {
 	hub   *Hub
 	token string
 	stop  func()
+	done  chan error // of a node that joined: how its Run ended
 }
 
 func start(t *testing.T, dir string, bootstrap bool) *node {

@@ -109,7 +109,13 @@ func (h *Hub) keepRoster(ctx context.Context) error {
 func (h *Hub) followRoster() error {
 	v := h.entries.View()
 	if me, ok := v.Node(h.id.Node); ok && me.Removed() {
-		return fmt.Errorf("%w: %s; empty its data directory to join it anew", ErrRemoved, me.RemovedWhy)
+		return errRemovedFor(me.RemovedWhy)
+	}
+	h.rosterMu.Lock()
+	gone := h.gone
+	h.rosterMu.Unlock()
+	if gone != nil {
+		return gone
 	}
 	if h.mesh == nil {
 		return nil
@@ -119,7 +125,7 @@ func (h *Hub) followRoster() error {
 		return nil // the record is not read yet, or nobody is on it
 	}
 	now := roster{Version: 1, Nodes: h.roster.with(v)}
-	if peers := h.heardEndpoints(now.peers()); !reflect.DeepEqual(peers, h.told) {
+	if peers := h.stillParting(h.heardEndpoints(now.peers())); !reflect.DeepEqual(peers, h.told) {
 		h.mesh.SetPeers(peers)
 		h.told = peers
 	}
