@@ -12,7 +12,6 @@ import (
 // TestCluster measures what needs three nodes, or a hub that very many are connected to.
 func TestCluster(t *testing.T) {
 	s := &sheet{t: t, marks: "cluster figures"}
-	s.load("at the beginning")
 	for _, part := range []struct {
 		name string
 		run  func(*testing.T, *sheet)
@@ -24,6 +23,7 @@ func TestCluster(t *testing.T) {
 		{"crowd", measureCrowd},
 	} {
 		if *only == "" || *only == part.name {
+			s.load("before " + part.name)
 			t.Run(part.name, func(t *testing.T) { part.run(t, s) })
 			s.load("after " + part.name)
 		}
