@@ -7,7 +7,7 @@ IMAGE   ?= tugline
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 export CGO_ENABLED = 0
 
-.PHONY: help build demo test check unit race cluster e2e test-harness installers soak bench bench-cluster cross image clean
+.PHONY: help build demo test check unit race cluster e2e fault test-harness installers soak bench bench-cluster cross image clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,10 +28,10 @@ check: ## formatting, vet, the shape of the tree
 	$(GO) test ./test/arch
 
 unit: ## packages by themselves
-	$(GO) test -shuffle=on $$($(GO) list ./... | grep -v -e /test/e2e -e /test/arch -e /test/bench -e /test/cluster)
+	$(GO) test -shuffle=on $$($(GO) list ./... | grep -v -e /test/e2e -e /test/arch -e /test/bench -e /test/cluster -e /test/fault)
 
 race: ## packages by themselves under the race detector
-	CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 15m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/arch -e /test/bench -e /test/cluster)
+	CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 15m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/arch -e /test/bench -e /test/cluster -e /test/fault)
 	CGO_ENABLED=1 $(GO) test -race -count=1 ./test/cluster -run TestCluster -seeds 2 -for 2m
 
 cluster: ## three hubs, fifty runners and faults by chance in virtual time; SEEDS says how many worlds
@@ -43,6 +43,10 @@ e2e: ## real binaries, real git, kill -9
 test-harness: ## the real agent CLIs from the npm registry, against a scripted model server on loopback
 	test/harness/install.sh
 	$(GO) test -count=1 -timeout 20m -tags harness ./test/harness
+
+fault: ## real hubs and runners in network namespaces: cut off, killed, paused, wiped, filled up, slowed down, lied to; root
+	test/fault/packages.sh
+	$(GO) test -count=1 -timeout 30m ./test/fault
 
 installers: ## the image and the compose file under a Docker daemon, the service under systemd, nginx and HAProxy; root, Debian's packages
 	test/installers/packages.sh
