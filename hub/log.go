@@ -115,7 +115,7 @@ func (l *log) ProposeAs(ctx context.Context, h state.Head, cmd state.Command) (s
 		}
 	}
 	if node, held := state.Held(cmd, l.state.Nodes()); held {
-		return state.Result{}, fmt.Errorf("hub node %s runs a version that cannot read this yet; upgrade it: %w", node, fleet.Unavailable)
+		return state.Result{Code: fleet.Unavailable, Detail: fmt.Sprintf("hub node %s runs a version that cannot read this yet; upgrade it", node)}, nil
 	}
 	at := l.state.Time()
 	wall := l.clock.flows(at, l.clock.wall())

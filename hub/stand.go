@@ -80,7 +80,10 @@ func (h *Hub) pilot(ctx context.Context) error {
 			return out
 		},
 		Remove: func(ctx context.Context, id string) error {
-			_, err := h.entries.Propose(ctx, &state.RemoveNode{ID: id, Why: "it had been dead for a day"})
+			res, err := h.entries.Propose(ctx, &state.RemoveNode{ID: id, Why: "it had been dead for a day"})
+			if err == nil {
+				err = res.Err()
+			}
 			return err
 		},
 	}

@@ -27,14 +27,19 @@ func Newest() uint16 {
 
 // Held says whether a command must wait because a node of the cluster cannot decode
 // it yet, and names the node. A node that is alone, or that no record names yet, asks
-// nobody but itself.
+// nobody but itself. Of a node that says anew what it can decode that counts already:
+// else an upgraded one could not say so.
 func Held(c Command, nodes []*fleet.HubNode) (node string, held bool) {
 	needs, live := generation(c.kind()), 0
 	for _, n := range nodes {
 		if n.Removed() {
 			continue
 		}
-		if live++; n.Kinds < needs && node == "" {
+		kinds := n.Kinds
+		if u, ok := c.(*UpdateNode); ok && u.Node.ID == n.ID {
+			kinds = max(kinds, u.Node.Kinds)
+		}
+		if live++; kinds < needs && node == "" {
 			node = n.ID
 		}
 	}

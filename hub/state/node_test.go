@@ -210,6 +210,9 @@ func TestHeld(t *testing.T) {
 		{"one does not", &SilenceRunner{}, []*fleet.HubNode{node("n-1", 2), node("n-2", 1), node("n-3", 1)}, "n-2"},
 		{"a removed one does not", &SilenceRunner{}, []*fleet.HubNode{left, node("n-1", 2), node("n-2", 2)}, ""},
 		{"an old command with a greater number", &Expire{}, []*fleet.HubNode{node("n-1", 2), node("n-2", 1)}, ""},
+		{"an upgraded node says so", &UpdateNode{Node: fleet.HubNode{ID: "n-2", Kinds: 2}}, []*fleet.HubNode{node("n-1", 2), node("n-2", 1)}, ""},
+		{"an upgraded node says so beside an old one", &UpdateNode{Node: fleet.HubNode{ID: "n-2", Kinds: 2}}, []*fleet.HubNode{node("n-1", 1), node("n-2", 1)}, "n-1"},
+		{"a node that was set back says so", &UpdateNode{Node: fleet.HubNode{ID: "n-2", Kinds: 1}}, []*fleet.HubNode{node("n-1", 2), node("n-2", 2)}, ""},
 		{"a new command with a lesser number", &RenewAttempt{}, []*fleet.HubNode{node("n-1", 2), node("n-2", 1)}, "n-2"},
 	} {
 		if got, held := Held(c.cmd, c.nodes); got != c.want || held != (c.want != "") {
