@@ -46,8 +46,9 @@ type hub struct {
 	id     string
 	dir    string
 	faults faults
-	extra  []string // of its command line
-	p      *process
+	// anywhere has its tunnel listen at every address that the machine has.
+	anywhere bool
+	p        *process
 }
 
 // faults is what the fault build reads at the start of a hub.
@@ -214,8 +215,12 @@ func (h *hub) start(extra ...string) {
 	if err := os.WriteFile(path, b, 0o644); err != nil {
 		h.c.t.Fatal(err)
 	}
-	args := []string{"hub", "run", "--data-dir", h.dir, "--listen", h.addr + ":" + tcpPort, "--mesh-listen", h.addr + ":" + udpPort}
-	h.p = h.c.launch(h.machine, h.name, []string{"TUGLINE_FAULTS=" + path}, append(append(args, h.extra...), extra...)...)
+	tunnel := h.addr
+	if h.anywhere {
+		tunnel = ""
+	}
+	args := []string{"hub", "run", "--data-dir", h.dir, "--listen", h.addr + ":" + tcpPort, "--mesh-listen", tunnel + ":" + udpPort}
+	h.p = h.c.launch(h.machine, h.name, []string{"TUGLINE_FAULTS=" + path}, append(args, extra...)...)
 }
 
 // restart starts the node after its end and waits until it serves.
@@ -323,7 +328,7 @@ func (c *cluster) tryWith(env []string, args ...string) (stdout, stderr string, 
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	var out, errs bytes.Buffer
-	x := c.person.command(binary, args...)
+	x := c.person.command(program, args...)
 	x.Env, x.Dir, x.Stdout, x.Stderr = append(c.env(), env...), c.dir, &out, &errs
 	if err := x.Start(); err != nil {
 		return "", err.Error(), -1

@@ -98,8 +98,8 @@ func (m *machine) hears(other *machine) {
 // renumber gives the machine another address.
 func (m *machine) renumber(addr string) {
 	m.lan.t.Helper()
+	m.lan.in(m.space, "address", "flush", "dev", "eth0")
 	m.lan.in(m.space, "address", "add", addr+"/24", "dev", "eth0")
-	m.lan.in(m.space, "address", "delete", m.addr+"/24", "dev", "eth0")
 	m.addr = addr
 }
 

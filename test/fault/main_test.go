@@ -17,7 +17,7 @@ import (
 	"testing"
 )
 
-var binary string
+var program string
 
 // TestMain builds the binary with what lets its clock and bounds be at fault.
 func TestMain(m *testing.M) {
@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	binary = filepath.Join(dir, "tugline")
-	build := exec.Command("go", "build", "-tags", "fault", "-o", binary, "tugline.dev/tugline/cmd/tugline")
+	program = filepath.Join(dir, "tugline")
+	build := exec.Command("go", "build", "-tags", "fault", "-o", program, "tugline.dev/tugline/cmd/tugline")
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
 	if err := build.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "build tugline:", err)

@@ -41,7 +41,7 @@ func (w *words) String() string {
 
 func (c *cluster) launch(m *machine, name string, env []string, args ...string) *process {
 	c.t.Helper()
-	p := &process{name: name, cmd: m.command(binary, args...), said: new(words), done: make(chan struct{})}
+	p := &process{name: name, cmd: m.command(program, args...), said: new(words), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Dir = p.said, p.said, c.dir
 	p.cmd.Env = append(c.env(), env...)
 	p.cmd.WaitDelay = time.Second
