@@ -32,6 +32,9 @@ var (
 	// ErrLostDisk stops a node that the group takes for a voter and that has lost
 	// what it voted and stored.
 	ErrLostDisk = errors.New("the group gave this node a vote, and its disk is new: take it out of the group, then add it as a new node with another id")
+	// ErrForked stops a node that is told to cut entries which it knew to be committed:
+	// somewhere a node votes that has forgotten them, or two under one id.
+	ErrForked = errors.New("another node's log contradicts entries that were committed: a copy or an old state of a node's directory has taken part; take that node out of the group, then add it as a new node with another id")
 	// ErrLostLeadership is the cause of a cancelled WhileLeader context.
 	ErrLostLeadership = errors.New("lost leadership")
 )
@@ -39,7 +42,7 @@ var (
 // FatalError is why a node stopped by itself. A node that goes on after one
 // would hold a state that no other node has.
 type FatalError struct {
-	Op    string // apply, restore, append, read, save, or join
+	Op    string // apply, restore, append, read, save, cut, or join
 	Index uint64 // log index where one is known, else 0
 	Err   error
 }

@@ -127,6 +127,31 @@ func TestCutInChunks(t *testing.T) {
 	check(3501, 4000)
 }
 
+// TestCommittedEntriesAreNotCut: whoever is told to forget what it knew to be
+// committed stops, and forgets nothing.
+func TestCommittedEntriesAreNotCut(t *testing.T) {
+	b, err := openBolt(filepath.Join(t.TempDir(), storeFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stopped *FatalError
+	s := newLogStore(b, Stall{time.Second, time.Second}, func(e *FatalError) { stopped = e },
+		func() uint64 { return 0 }, func() uint64 { return 60 })
+	defer s.Close()
+	if err := s.StoreLogs(entries(1, 100)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.DeleteRange(61, 100); err != nil || stopped != nil {
+		t.Fatalf("an end that was not committed: %v, %v", err, stopped)
+	}
+	if err := s.DeleteRange(60, 60); !errors.Is(err, ErrForked) || !errors.Is(stopped, ErrForked) {
+		t.Errorf("a committed entry: %v, %v", err, stopped)
+	}
+	if last, err := s.LastIndex(); last != 60 || err != nil {
+		t.Errorf("the log ends at %d, %v", last, err)
+	}
+}
+
 func TestLeftoversOfACrashedSnapshotAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	all := []string{

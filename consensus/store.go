@@ -108,6 +108,12 @@ func (s *logStore) DeleteRange(lo, hi uint64) error {
 		return err
 	}
 	if hi >= last {
+		// raft cuts the newest end only where a leader's log contradicts this one's.
+		if committed := s.commitIndex(); lo <= committed {
+			fatal := &FatalError{Op: "cut", Index: lo, Err: ErrForked}
+			s.fail(fatal)
+			return fatal
+		}
 		return s.backend.DeleteRange(lo, hi)
 	}
 	hi = min(hi, s.oldestSnapshot())

@@ -140,7 +140,7 @@ func TestRecoverFromABackup(t *testing.T) {
 		if !m.knows(id) {
 			t.Errorf("%s: the job is gone", name)
 		}
-		if e := h.entries.View().Meta(); e.Epoch != 2 || e.Epochs[0].Cause != "recover" {
+		if e := h.entries.View().Meta(); e.Epoch != 1+epochsSince+1 || e.Epochs[0].Cause != "recover" {
 			t.Errorf("%s: epoch %d %+v", name, e.Epoch, e.Epochs)
 		}
 		size, _ := h.copies.Size(spool.Key{Job: id, Fence: fleet.Fence{Epoch: 1, Index: 9}, Name: spool.Output})

@@ -354,6 +354,10 @@ func (h *Hub) Transfer(ctx context.Context, to string) error {
 // Remove takes a node out of the cluster for good, on the leader. Unless forced it
 // is refused where too few voters that answer would be left.
 func (h *Hub) Remove(ctx context.Context, actor state.Head, id, why string, force bool) error {
+	if !h.removing.TryLock() { // what is safe is judged by the members as they are
+		return fmt.Errorf("another node is being removed; ask again: %w", fleet.Conflict)
+	}
+	defer h.removing.Unlock()
 	m, err := h.members(time.Now())
 	if err != nil {
 		return err
@@ -383,6 +387,11 @@ func (h *Hub) Remove(ctx context.Context, actor state.Head, id, why string, forc
 			return err
 		}
 		return fmt.Errorf("node %s led until now; ask again, another one leads: %w", id, fleet.Unavailable)
+	}
+	// It gives up its vote while it can still be heard: afterwards the tunnel to it is
+	// cut, and a vote that was needed would be missing for good.
+	if err := h.node.Remove(ctx, id); err != nil {
+		return fmt.Errorf("node %s was not taken out of the log's group: %v: %w", id, err, fleet.Unavailable)
 	}
 	done := h.part(id)
 	defer done()

@@ -48,7 +48,9 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+	// memberlist does not wait for the probe that is under way when it is closed.
+	probe := goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode")
+	goleak.VerifyTestMain(m, probe, goleak.Cleanup(func(code int) {
 		http.DefaultClient.CloseIdleConnections()
 		os.Exit(code)
 	}))

@@ -25,6 +25,8 @@ const recoveryName = "recovery.json"
 type recovery struct {
 	Version int    `json:"version"`
 	Cause   string `json:"cause"`
+	// Above is an epoch that the raised one must be greater than.
+	Above uint64 `json:"above,omitempty"`
 }
 
 func (r recovery) save(dir string) error {
@@ -36,20 +38,19 @@ func (r recovery) save(dir string) error {
 }
 
 // recovering says whether a recovery has still to raise the epoch, and why.
-func (h *Hub) recovering() (cause string, ok bool, err error) {
+func (h *Hub) recovering() (r recovery, ok bool, err error) {
 	path := filepath.Join(h.cfg.Dir, recoveryName)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return "", false, nil
+		return r, false, nil
 	}
-	var r recovery
 	if err == nil {
 		err = json.Unmarshal(b, &r)
 	}
 	if err != nil || r.Version != 1 {
-		return "", false, fmt.Errorf("read %s, which says how this node was recovered: %w", path, errors.Join(err, errUnknownForm(r.Version)))
+		return r, false, fmt.Errorf("read %s, which says how this node was recovered: %w", path, errors.Join(err, errUnknownForm(r.Version)))
 	}
-	return r.Cause, true, nil
+	return r, true, nil
 }
 
 func errUnknownForm(version int) error {
@@ -64,14 +65,14 @@ func errUnknownForm(version int) error {
 func (l *term) raise(ctx context.Context) error {
 	h := l.hub
 	m := h.entries.View().Meta()
-	cause, recovered, err := h.recovering()
+	mark, recovered, err := h.recovering()
 	if err != nil {
 		return err
 	}
 	seen := h.seenEpoch()
 	switch {
 	case recovered:
-		err = h.raiseEpoch(ctx, max(m.Epoch, seen)+1, cause, []fleet.HubNode{h.self()})
+		err = h.raiseEpoch(ctx, max(m.Epoch, seen, mark.Above)+1, mark.Cause, []fleet.HubNode{h.self()})
 	case m.Epoch < seen:
 		err = h.raiseEpoch(ctx, seen+1, "restore", h.livingNodes())
 	default:

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -18,9 +19,13 @@ import (
 // cut it. It remembers what it was told, and does not run again.
 
 const (
-	callRemoved  = "removed"
-	removedName  = "removed"
-	farewellTime = time.Second
+	callRemoved   = "removed"
+	removedName   = "removed"
+	farewellTime  = 2 * time.Second
+	farewellPause = 100 * time.Millisecond
+
+	farewellEvery = 5 * time.Second
+	farewellFor   = 30 * day
 )
 
 // part has the tunnel to a node stay until done is called, although it is removed.
@@ -51,18 +56,89 @@ func (h *Hub) stillParting(peers []mesh.Peer) []mesh.Peer {
 	return append(peers, (roster{Nodes: []*fleet.HubNode{n}}).peers()...)
 }
 
-// bid tells a node that it was removed. One that does not answer is not waited for.
-func (h *Hub) bid(ctx context.Context, id, why string) {
+// farewellWords is what a removed node is told. One that has seen a later epoch than
+// the teller does not listen.
+type farewellWords struct {
+	Why   string `json:"why"`
+	Epoch uint64 `json:"epoch"`
+}
+
+// bid tells a node that it was removed, as soon as the tunnel to it is there. One that
+// does not answer is not waited for.
+func (h *Hub) bid(ctx context.Context, id, why string) (told bool) {
 	ctx, cancel := context.WithTimeout(ctx, farewellTime)
 	defer cancel()
-	if _, err := h.peers.Call(ctx, id, callRemoved, []byte(why)); err != nil {
-		h.log.Info("a removed node could not be told", "node", id, "err", err)
+	body, err := json.Marshal(farewellWords{why, h.entries.View().Meta().Epoch})
+	if err != nil {
+		return false
+	}
+	poke(h.rosterPokes)
+	for {
+		_, err := h.peers.Call(ctx, id, callRemoved, body)
+		if err == nil {
+			return true
+		}
+		pause := time.NewTimer(farewellPause)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			h.log.Debug("a removed node could not be told", "node", id, "err", err)
+			return false
+		}
 	}
 }
 
+// farewells tells nodes that were away when they were removed, one every few seconds,
+// for as long as they may come back: after a recovery, the nodes that it went on
+// without would be a cluster of their own.
+func (l *term) farewells(ctx context.Context) {
+	h := l.hub
+	if h.mesh == nil {
+		return
+	}
+	told := map[string]bool{}
+	tick := time.NewTicker(farewellEvery)
+	defer tick.Stop()
+	for next := 0; ; next++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		var away []*fleet.HubNode
+		for _, n := range h.entries.View().AllNodes() {
+			if n.Removed() && !told[n.ID] && h.entries.now().Sub(*n.RemovedAt) < farewellFor {
+				away = append(away, n)
+			}
+		}
+		if len(away) == 0 {
+			continue
+		}
+		n := away[next%len(away)]
+		told[n.ID] = h.farewell(ctx, n)
+	}
+}
+
+func (h *Hub) farewell(ctx context.Context, n *fleet.HubNode) bool {
+	if !h.removing.TryLock() {
+		return false
+	}
+	defer h.removing.Unlock()
+	defer h.part(n.ID)()
+	return h.bid(ctx, n.ID, n.RemovedWhy)
+}
+
 // answerRemoved is told that this node was removed.
-func (h *Hub) answerRemoved(_ context.Context, _ string, body []byte) ([]byte, error) {
-	why := fleet.CutText(string(body), fleet.MaxHubNodeText)
+func (h *Hub) answerRemoved(_ context.Context, from string, body []byte) ([]byte, error) {
+	var w farewellWords
+	if err := json.Unmarshal(body, &w); err != nil {
+		return nil, fmt.Errorf("read what node %s says of a removal: %v: %w", from, err, fleet.BadRequest)
+	}
+	if seen := max(h.seenEpoch(), h.entries.View().Meta().Epoch); w.Epoch < seen {
+		return nil, fmt.Errorf("node %s speaks of epoch %d, and this one has seen %d: %w", from, w.Epoch, seen, fleet.StaleEpoch)
+	}
+	why := fleet.CutText(w.Why, fleet.MaxHubNodeText)
 	if err := writeFile(filepath.Join(h.cfg.Dir, removedName), []byte(why+"\n"), 0o600); err != nil {
 		h.log.Error("remembering that this node was removed failed", "err", err)
 	}

@@ -86,6 +86,8 @@ type Hub struct {
 	heard       atomic.Pointer[clocks] // of the other voters
 
 	missed    chan fleet.Digest // files that a verdict waits for
+	removing  sync.Mutex        // held while a node is taken out
+	restoring sync.Mutex        // held while the cluster is set back
 	disposing sync.Mutex
 	disposed  time.Time // when the disks were last looked through
 

@@ -59,6 +59,7 @@ func (h *Hub) lead(ctx context.Context) error {
 	defer cancel(nil)
 	wg.Go(func() { l.housekeeping(ctx) })
 	wg.Go(func() { l.group(ctx) })
+	wg.Go(func() { l.farewells(ctx) })
 	wg.Go(func() { l.renewAfterRemoval(ctx) })
 	h.poke()
 	for {

@@ -36,7 +36,12 @@ type OpenAttempt struct {
 	Runner string
 }
 
-const recoverTime = time.Minute
+const (
+	recoverTime = time.Minute
+	// epochsSince is how many times the epoch may have been raised since a backup was
+	// made; runners follow no cluster whose epoch is less than they have seen.
+	epochsSince = 1000
+)
 
 // Recover makes the node in dir, which does not run, the only one of its cluster, for
 // when most of the others are gone for good. The next start raises the cluster's epoch
@@ -137,7 +142,7 @@ func RecoverFrom(dir, file, passphrase string, newKeys bool) (Recovered, error) 
 	if err != nil {
 		return out, err
 	}
-	if err := (recovery{Version: 1, Cause: "recover"}).save(dir); err != nil {
+	if err := (recovery{Version: 1, Cause: "recover", Above: man.Epoch + epochsSince}).save(dir); err != nil {
 		return out, err
 	}
 	if err := restoreLog(dir, id.Node, f, keysAnew); err != nil {

@@ -29,6 +29,10 @@ func (h *Hub) Restore(ctx context.Context, r io.Reader, caller fleet.TokenID) (a
 	if !h.leading.Load() {
 		return api.Restored{}, fmt.Errorf("this node does not lead: %w", fleet.Unavailable)
 	}
+	if !h.restoring.TryLock() {
+		return api.Restored{}, fmt.Errorf("the cluster is being set back already: %w", fleet.Conflict)
+	}
+	defer h.restoring.Unlock()
 	f, err := os.CreateTemp(h.cfg.Dir, ".restore-")
 	if err != nil {
 		return api.Restored{}, fmt.Errorf("make room for the backup: %w", err)
@@ -45,7 +49,7 @@ func (h *Hub) Restore(ctx context.Context, r io.Reader, caller fleet.TokenID) (a
 	}
 	now := h.entries.View()
 	if man.Cluster != h.id.Cluster {
-		return api.Restored{}, fmt.Errorf("the backup is of cluster %s, this is cluster %s; `tugline hub recover --from-backup` makes a node of it in an empty directory: %w", man.Cluster, h.id.Cluster, fleet.ClusterMismatch)
+		return api.Restored{}, fmt.Errorf("the backup is of cluster %s, this is cluster %s; `tugline hub recover --from-backup` makes a node of it in an empty directory: %w", man.Cluster, h.id.Cluster, fleet.Conflict)
 	}
 	out := api.Restored{Backup: man, Index: now.Meta().Index}
 	compare(&out, now, then.View())

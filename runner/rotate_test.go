@@ -74,7 +74,9 @@ func mustIdentity(t *testing.T, dir string) *identity {
 }
 
 // quick has runners beat often, so that they also reconnect soon.
-func quick(c *hubsession.Config) { c.ActiveInterval, c.IdleInterval = 200*time.Millisecond, 200*time.Millisecond }
+func quick(c *hubsession.Config) {
+	c.ActiveInterval, c.IdleInterval = 200*time.Millisecond, 200*time.Millisecond
+}
 
 // A runner moves to a new key while a job runs, and the job notices nothing; so it
 // does over plain requests, and after a restart it still holds the new key.

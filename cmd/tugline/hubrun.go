@@ -55,9 +55,7 @@ from its cluster.`,
 			}
 			switch cfg.Ticket {
 			case "":
-				if !cfg.Bootstrap {
-					cfg.Ticket = a.env("TUGLINE_TICKET")
-				}
+				cfg.Ticket = a.env("TUGLINE_TICKET")
 			case "-":
 				var err error
 				if cfg.Ticket, err = a.readSecret("join ticket"); err != nil {
