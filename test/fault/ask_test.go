@@ -19,41 +19,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dial connects from the machine. The thread that does it is never used for anything
-// else where it cannot be brought back.
-func (m *machine) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	type result struct {
-		conn net.Conn
-		err  error
-	}
-	done := make(chan result, 1)
+// on runs f on the machine's network. The thread that does it is never used for anything
+// else where it cannot be brought back; f must leave nothing to other goroutines.
+func (m *machine) on(f func() error) error {
+	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		home, err := os.Open("/proc/thread-self/ns/net")
 		if err != nil {
-			done <- result{nil, err}
+			done <- err
 			return
 		}
 		defer home.Close()
 		there, err := os.Open("/run/netns/" + m.space)
 		if err != nil {
-			done <- result{nil, err}
+			done <- err
 			return
 		}
 		defer there.Close()
 		if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
-			done <- result{nil, err}
+			done <- err
 			return
 		}
-		// No second goroutine dials: an address is given, and one of one family.
-		conn, err := (&net.Dialer{FallbackDelay: -1}).DialContext(ctx, network, addr)
+		err = f()
 		if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil {
 			runtime.UnlockOSThread()
 		}
-		done <- result{conn, err}
+		done <- err
 	}()
-	r := <-done
-	return r.conn, r.err
+	return <-done
+}
+
+// dial connects from the machine, to an address that is a number.
+func (m *machine) dial(ctx context.Context, network, addr string) (c net.Conn, err error) {
+	err = m.on(func() (err error) {
+		c, err = (&net.Dialer{FallbackDelay: -1}).DialContext(ctx, network, addr)
+		return err
+	})
+	return c, err
+}
+
+// listen opens a TCP port on the machine.
+func (m *machine) listen(addr string) (l net.Listener, err error) {
+	err = m.on(func() (err error) {
+		l, err = net.Listen("tcp", addr)
+		return err
+	})
+	return l, err
 }
 
 // client speaks to hubs from the person's machine. Each request has a connection of

@@ -45,7 +45,7 @@ func (p *perishable) lasts(at ...*hub) {
 		a, err := h.ask(http.MethodGet, "/v1/jobs/"+p.work.jobs["before"], "", nil, askTime)
 		p.c.token = operator
 		if err != nil || a.status != http.StatusOK {
-			p.c.t.Errorf("hub %s whose clock is off by %q answers the holder of a token that lasts half an hour with %d: %s (%v)", h.name, h.off(), a.status, a.body, err)
+			p.c.t.Errorf("hub %s whose clock is off by %q answers the holder of a token that lasts half an hour with %d: %s (%v)", h.called, h.off(), a.status, a.body, err)
 		}
 	}
 	p.work.kept("before", at...)
@@ -83,7 +83,7 @@ func TestClockOfFollowerJumps(t *testing.T) {
 	lead.p.kill()
 	next := c.succeeded(lead)
 	if next == wrong {
-		t.Errorf("%s leads, whose clock is off by ten years", wrong.name)
+		t.Errorf("%s leads, whose clock is off by ten years", wrong.called)
 	}
 	wrong.clock("0s")
 	lead.restart()
@@ -105,7 +105,7 @@ func TestClockOfLeaderJumps(t *testing.T) {
 		c.eventually(20*time.Second, "leadership is given away by a hub whose clock is off by "+off, func() bool {
 			return c.leader() != old
 		})
-		t.Logf("clock off by %s: %s leads in place of %s after %s", off, c.leader().name, old.name, time.Since(began).Round(10*time.Millisecond))
+		t.Logf("clock off by %s: %s leads in place of %s after %s", off, c.leader().called, old.called, time.Since(began).Round(10*time.Millisecond))
 		p.lasts(c.hubs...)
 		c.impatient(20 * time.Second)
 		old.clock("0s")

@@ -48,7 +48,11 @@ type hub struct {
 	faults faults
 	// anywhere has its tunnel listen at every address that the machine has.
 	anywhere bool
-	p        *process
+	called   string
+	// Of one that shares its machine: what it listens on, without TLS, and what runners
+	// are told instead.
+	tcp, udp, public string
+	p                *process
 }
 
 // faults is what the fault build reads at the start of a hub.
@@ -65,10 +69,12 @@ type faults struct {
 
 type runner struct {
 	*machine
-	c     *cluster
-	dir   string
-	slots int
-	p     *process
+	called string
+	c      *cluster
+	dir    string
+	slots  int
+	extra  []string // of its command line
+	p      *process
 }
 
 // prepare makes machines for hubs and a person, and starts nothing.
@@ -99,9 +105,10 @@ func start(t *testing.T, runners int) *cluster {
 func (c *cluster) addHub() *hub {
 	c.t.Helper()
 	n := len(c.hubs) + 1
-	h := &hub{machine: c.lan.machine(fmt.Sprintf("h%d", n), fmt.Sprintf("10.77.0.%d", 10+n)), c: c, dir: filepath.Join(c.dir, fmt.Sprintf("hub%d", n))}
+	name := fmt.Sprintf("h%d", n)
+	h := &hub{machine: c.lan.machine(name, fmt.Sprintf("10.77.0.%d", 10+n)), c: c, called: name, dir: filepath.Join(c.dir, fmt.Sprintf("hub%d", n))}
 	h.faults.Stable = "1s" // no test waits for what is known to be well
-	h.faults.Clock = filepath.Join(c.dir, h.name+".clock")
+	h.faults.Clock = filepath.Join(c.dir, h.called+".clock")
 	c.hubs = append(c.hubs, h)
 	return h
 }
@@ -109,7 +116,8 @@ func (c *cluster) addHub() *hub {
 func (c *cluster) addRunner(slots int) *runner {
 	c.t.Helper()
 	n := len(c.runners) + 1
-	r := &runner{machine: c.lan.machine(fmt.Sprintf("r%d", n), fmt.Sprintf("10.77.0.%d", 100+n)), c: c, slots: slots, dir: filepath.Join(c.dir, fmt.Sprintf("runner%d", n))}
+	name := fmt.Sprintf("r%d", n)
+	r := &runner{machine: c.lan.machine(name, fmt.Sprintf("10.77.0.%d", 100+n)), c: c, called: name, slots: slots, dir: filepath.Join(c.dir, fmt.Sprintf("runner%d", n))}
 	c.runners = append(c.runners, r)
 	return r
 }
@@ -128,12 +136,12 @@ func (c *cluster) end() {
 	if c.t.Failed() {
 		for _, h := range c.hubs {
 			if h.p != nil {
-				c.t.Logf("--- hub %s (%s) said:\n%s", h.name, h.id, tail(h.p.said.String(), 6000))
+				c.t.Logf("--- hub %s (%s) said:\n%s", h.called, h.id, tail(h.p.said.String(), 6000))
 			}
 		}
 		for _, r := range c.runners {
 			if r.p != nil {
-				c.t.Logf("--- runner %s said:\n%s", r.name, tail(r.p.said.String(), 4000))
+				c.t.Logf("--- runner %s said:\n%s", r.called, tail(r.p.said.String(), 4000))
 			}
 		}
 	}
@@ -162,8 +170,10 @@ func (c *cluster) found() {
 			return false
 		}
 		c.token = strings.TrimSpace(string(b))
-		if b, err = os.ReadFile(filepath.Join(first.dir, "ca.pem")); err != nil || os.WriteFile(c.ca, b, 0o644) != nil {
-			return false
+		if first.tcp == "" {
+			if b, err = os.ReadFile(filepath.Join(first.dir, "ca.pem")); err != nil || os.WriteFile(c.ca, b, 0o644) != nil {
+				return false
+			}
 		}
 		m, ok := first.members()
 		return ok && m.Leader != "" && first.identify()
@@ -211,16 +221,19 @@ func (h *hub) start(extra ...string) {
 	if err != nil {
 		h.c.t.Fatal(err)
 	}
-	path := filepath.Join(h.c.dir, h.name+".faults")
+	path := filepath.Join(h.c.dir, h.called+".faults")
 	if err := os.WriteFile(path, b, 0o644); err != nil {
 		h.c.t.Fatal(err)
 	}
-	tunnel := h.addr
+	tcp, udp := h.addr+":"+tcpPort, h.addr+":"+udpPort
 	if h.anywhere {
-		tunnel = ""
+		udp = ":" + udpPort
 	}
-	args := []string{"hub", "run", "--data-dir", h.dir, "--listen", h.addr + ":" + tcpPort, "--mesh-listen", tunnel + ":" + udpPort}
-	h.p = h.c.launch(h.machine, h.name, []string{"TUGLINE_FAULTS=" + path}, append(args, extra...)...)
+	if h.tcp != "" {
+		tcp, udp, extra = h.tcp, h.udp, append(extra, "--public-url", h.public)
+	}
+	args := []string{"hub", "run", "--data-dir", h.dir, "--listen", tcp, "--mesh-listen", udp}
+	h.p = h.c.launch(h.machine, h.called, []string{"TUGLINE_FAULTS=" + path}, append(args, extra...)...)
 }
 
 // restart starts the node after its end and waits until it serves.
@@ -232,7 +245,7 @@ func (h *hub) restart() {
 
 func (h *hub) serves() {
 	h.c.t.Helper()
-	h.c.eventually(40*time.Second, h.name+" serves", func() bool {
+	h.c.eventually(40*time.Second, h.called+" serves", func() bool {
 		h.lives()
 		_, ok := h.members()
 		return ok
@@ -243,7 +256,7 @@ func (h *hub) serves() {
 func (h *hub) lives() {
 	h.c.t.Helper()
 	if !h.p.runs() {
-		h.c.t.Fatalf("hub %s ended:\n%s", h.name, h.p.said)
+		h.c.t.Fatalf("hub %s ended:\n%s", h.called, h.p.said)
 	}
 }
 
@@ -268,16 +281,21 @@ func (h *hub) clock(off string) {
 	}
 }
 
-func (h *hub) url() string { return "https://" + h.addr + ":" + tcpPort }
+func (h *hub) url() string {
+	if h.tcp != "" {
+		return "http://" + h.tcp
+	}
+	return "https://" + h.addr + ":" + tcpPort
+}
 
 func (r *runner) start() {
 	r.c.t.Helper()
-	args := []string{"runner", "run", "--data-dir", r.dir, "--name", r.name, "--slots", fmt.Sprint(r.slots)}
+	args := []string{"runner", "run", "--data-dir", r.dir, "--name", r.called, "--slots", fmt.Sprint(r.slots)}
 	if _, err := os.Stat(filepath.Join(r.dir, "identity.json")); err != nil {
 		r.c.write(filepath.Join(r.dir, "runner.yaml"), fmt.Sprintf("slots: %d\nallow_file: true\n", r.slots))
 		args = append(args, "--ticket", strings.TrimSpace(r.c.run("hub", "ticket")))
 	}
-	r.p = r.c.launch(r.machine, r.name, nil, args...)
+	r.p = r.c.launch(r.machine, r.called, nil, append(args, r.extra...)...)
 }
 
 // online waits until every runner is.
@@ -310,8 +328,12 @@ func (c *cluster) env() []string {
 			urls = append(urls, h.url())
 		}
 	}
-	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "LANG=C.UTF-8", "TZ=UTC", "USER=tester", "LOGNAME=tester", "GIT_CONFIG_NOSYSTEM=1",
-		"TUGLINE_HUB=" + strings.Join(urls, ","), "TUGLINE_TOKEN=" + c.token, "TUGLINE_CA_FILE=" + c.ca}
+	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "LANG=C.UTF-8", "TZ=UTC", "USER=tester", "LOGNAME=tester", "GIT_CONFIG_NOSYSTEM=1",
+		"TUGLINE_HUB=" + strings.Join(urls, ","), "TUGLINE_TOKEN=" + c.token}
+	if _, err := os.Stat(c.ca); err == nil {
+		env = append(env, "TUGLINE_CA_FILE="+c.ca)
+	}
+	return env
 }
 
 // try runs the command line on the person's machine.

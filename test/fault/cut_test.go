@@ -22,7 +22,7 @@ func (c *cluster) succeeded(old *hub) *hub {
 	began := time.Now()
 	lead := c.leader(c.others(old)...)
 	took := time.Since(began)
-	c.t.Logf("%s leads in place of %s after %s", lead.name, old.name, took.Round(10*time.Millisecond))
+	c.t.Logf("%s leads in place of %s after %s", lead.called, old.called, took.Round(10*time.Millisecond))
 	if took > handover {
 		c.t.Errorf("another hub led after %s; want at most %s", took, handover)
 	}
@@ -54,7 +54,7 @@ func TestLeaderCutOff(t *testing.T) {
 	old.plug()
 	c.voters(3)
 	if now := c.leader(); now != lead {
-		t.Errorf("%s leads after the old leader came back; want %s, undisturbed", now.name, lead.name)
+		t.Errorf("%s leads after the old leader came back; want %s, undisturbed", now.called, lead.called)
 	}
 	w.check("first", time.Second)
 	w.check("second", time.Second)

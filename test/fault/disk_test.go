@@ -29,7 +29,7 @@ func onDisks(t *testing.T, runners int) (*cluster, *hub, *disk) {
 		c.run("hub", "transfer-leader", h.id)
 	}
 	if c.leader() != h {
-		t.Fatalf("%s does not lead", h.name)
+		t.Fatalf("%s does not lead", h.called)
 	}
 	return c, h, d
 }
@@ -45,11 +45,11 @@ func TestSlowDiskOfLeader(t *testing.T) {
 	began := time.Now()
 	for n := 0; c.leader() == h; n++ {
 		if time.Since(began) > 30*time.Second {
-			t.Fatalf("%s still leads with a slow disk", h.name)
+			t.Fatalf("%s still leads with a slow disk", h.called)
 		}
 		w.submit(fmt.Sprintf("while it is slow %d", n), 1)
 	}
-	t.Logf("%s leads %s after the disk became slow", c.leader().name, time.Since(began).Round(10*time.Millisecond))
+	t.Logf("%s leads %s after the disk became slow", c.leader().called, time.Since(began).Round(10*time.Millisecond))
 	w.submit("after", 2)
 	w.check("after", 40*time.Second)
 	w.check("across", 40*time.Second)
@@ -77,7 +77,7 @@ func TestStuckDiskOfLeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	lead := c.leader(c.others(h)...)
-	t.Logf("%s leads, and a job was taken, %s after the disk hung", lead.name, time.Since(began).Round(10*time.Millisecond))
+	t.Logf("%s leads, and a job was taken, %s after the disk hung", lead.called, time.Since(began).Round(10*time.Millisecond))
 	w.check("while it hangs", 60*time.Second, c.others(h)...)
 	w.check("across", 60*time.Second, c.others(h)...)
 	d.set(nil)
@@ -103,7 +103,7 @@ func TestSlowDiskOfFollower(t *testing.T) {
 	w.submit("stuck", 5)
 	w.check("stuck", 40*time.Second, c.others(h)...)
 	if now := c.leader(c.others(h)...); now != lead {
-		t.Errorf("%s leads; want %s, undisturbed", now.name, lead.name)
+		t.Errorf("%s leads; want %s, undisturbed", now.called, lead.called)
 	}
 	d.set(nil)
 	release()

@@ -52,7 +52,7 @@ func TestPausedLeader(t *testing.T) {
 	t.Logf("the old leader answered the read with %d, the job with %d (%v)", read.status, submitted.status, submitted.err)
 	c.voters(3)
 	if now := c.leader(); now != lead {
-		t.Errorf("%s leads after the old leader went on; want %s, undisturbed", now.name, lead.name)
+		t.Errorf("%s leads after the old leader went on; want %s, undisturbed", now.called, lead.called)
 	}
 	if submitted.err == nil && submitted.status/100 == 2 {
 		var j api.Job

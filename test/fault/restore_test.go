@@ -98,7 +98,7 @@ func TestRestoreUnderRunningJobs(t *testing.T) {
 	c.token = k.Secret
 	for _, h := range c.hubs {
 		if a, err := h.ask(http.MethodGet, "/v1/jobs", "", nil, askTime); err != nil || a.status != http.StatusUnauthorized {
-			t.Errorf("hub %s answers the holder of a revoked token with %d (%v)", h.name, a.status, err)
+			t.Errorf("hub %s answers the holder of a revoked token with %d (%v)", h.called, a.status, err)
 		}
 	}
 	c.token = operator

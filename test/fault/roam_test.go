@@ -70,12 +70,10 @@ func TestAddressChangesUnderARunningHub(t *testing.T) {
 	w.submit("after", 5)
 	c.voters(3)
 	w.check("after", 60*time.Second, c.others(h)...)
-	c.eventually(30*time.Second, "the leader hears it at its new address", func() bool {
-		return lead.member(h.id).Endpoint == h.addr+":"+udpPort
+	c.eventually(30*time.Second, "the leader hears it at its new address, and it lacks nothing", func() bool {
+		m := lead.member(h.id)
+		return m.Endpoint == h.addr+":"+udpPort && m.Health == "ok" && m.Lag == 0
 	})
-	if m := lead.member(h.id); m.Health != "ok" || m.Lag > 5 {
-		t.Errorf("the hub is %q and lags by %d entries; want ok, and next to none", m.Health, m.Lag)
-	}
 }
 
 // All addresses change at once, so that no hub knows where another is. One is recovered,
@@ -109,7 +107,7 @@ func TestAllAddressesChange(t *testing.T) {
 	var j api.Job
 	for _, x := range c.hubs {
 		if err := x.get("/v1/jobs/"+w.jobs["before"], &j); err != nil {
-			t.Errorf("hub %s does not know the job: %v", x.name, err)
+			t.Errorf("hub %s does not know the job: %v", x.called, err)
 		}
 	}
 }

@@ -28,15 +28,15 @@ func (h *hub) refuses(code int, words ...string) {
 	select {
 	case <-h.p.done:
 	case <-time.After(40 * time.Second):
-		h.c.t.Fatalf("hub %s runs; it should have refused:\n%s", h.name, h.p.said)
+		h.c.t.Fatalf("hub %s runs; it should have refused:\n%s", h.called, h.p.said)
 	}
 	said := h.p.said.String()
 	if got := h.p.cmd.ProcessState.ExitCode(); got != code {
-		h.c.t.Errorf("hub %s ended with %d; want %d:\n%s", h.name, got, code, said)
+		h.c.t.Errorf("hub %s ended with %d; want %d:\n%s", h.called, got, code, said)
 	}
 	for _, w := range words {
 		if !strings.Contains(said, w) {
-			h.c.t.Errorf("hub %s ended without the words %q:\n%s", h.name, w, said)
+			h.c.t.Errorf("hub %s ended without the words %q:\n%s", h.called, w, said)
 		}
 	}
 }

@@ -71,12 +71,12 @@ func (w *work) trySubmit(name string, tenths int, within time.Duration) (id stri
 				continue
 			}
 			if a.status/100 != 2 {
-				err = fmt.Errorf("%s answered %d: %s", h.name, a.status, a.body)
+				err = fmt.Errorf("%s answered %d: %s", h.called, a.status, a.body)
 				continue
 			}
 			var j api.Job
 			if err := json.Unmarshal(a.body, &j); err != nil {
-				return "", fmt.Errorf("read what %s answered: %w: %s", h.name, err, a.body)
+				return "", fmt.Errorf("read what %s answered: %w: %s", h.called, err, a.body)
 			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -176,7 +176,7 @@ func (w *work) kept(name string, at ...*hub) {
 				break
 			}
 			if time.Now().After(deadline) {
-				c.t.Errorf("hub %s gives %q, %v as the output of job %s (%s); want %q", h.name, got, err, name, id, want)
+				c.t.Errorf("hub %s gives %q, %v as the output of job %s (%s); want %q", h.called, got, err, name, id, want)
 				break
 			}
 		}
