@@ -339,6 +339,13 @@ func (h *Hub) Transfer(ctx context.Context, to string) error {
 		}
 		to = id
 	}
+	if h.peers != nil {
+		for _, s := range h.peers.Samples() {
+			if s.ID == to && s.Facts.Draining {
+				return fmt.Errorf("node %s is drained and leads no more; `tugline hub drain --back %s` ends that: %w", to, to, fleet.Conflict)
+			}
+		}
+	}
 	err := h.node.Transfer(ctx, to)
 	switch {
 	case err == nil:

@@ -28,6 +28,9 @@ type Config struct {
 	// MeshAdvertise is where other nodes find it, HOST:PORT each. Default: MeshListen,
 	// or the addresses of this machine.
 	MeshAdvertise []string
+	// MeshPeers are addresses at which other nodes may be found too, HOST:PORT each:
+	// for when all of them have moved at once.
+	MeshPeers []string
 	// Ticket joins the cluster of `tugline hub ticket --role hub` if Dir holds no node.
 	Ticket string
 	// Network takes the place of the mesh in tests.
@@ -149,9 +152,11 @@ func (c *Config) complete() error {
 			return fmt.Errorf("--mesh-listen %q is not HOST:PORT, such as :7441: %w", c.MeshListen, err)
 		}
 	}
-	for _, a := range c.MeshAdvertise {
-		if host, port, err := net.SplitHostPort(a); err != nil || host == "" || port == "" {
-			return fmt.Errorf("--mesh-advertise %q is not HOST:PORT, such as hub1.example.com:7441", a)
+	for flag, addresses := range map[string][]string{"--mesh-advertise": c.MeshAdvertise, "--mesh-peer": c.MeshPeers} {
+		for _, a := range addresses {
+			if host, port, err := net.SplitHostPort(a); err != nil || host == "" || port == "" {
+				return fmt.Errorf("%s %q is not HOST:PORT, such as hub1.example.com:7441", flag, a)
+			}
 		}
 	}
 	if len(c.MeshAdvertise) > 0 && c.MeshListen == "" {

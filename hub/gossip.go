@@ -56,8 +56,12 @@ func (h *Hub) keepGossip(ctx context.Context) {
 	}
 }
 
-// heardEndpoints adds to the roster where gossip says that nodes are now.
+// heardEndpoints adds to the roster where nodes are now as gossip or the operator
+// says. Which node is at an address that the operator named is found by trying.
 func (h *Hub) heardEndpoints(peers []mesh.Peer) []mesh.Peer {
+	for i := range peers {
+		peers[i].Endpoints = slices.Concat(peers[i].Endpoints, h.cfg.MeshPeers)
+	}
 	if h.gossip == nil {
 		return peers
 	}

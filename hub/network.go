@@ -37,7 +37,7 @@ func (h *Hub) openNetwork() (err error) {
 		if err != nil {
 			return err
 		}
-		h.mesh.SetPeers(h.roster.peers())
+		h.mesh.SetPeers(h.heardEndpoints(h.roster.peers()))
 		h.network = h.mesh
 	}
 	return nil

@@ -19,7 +19,7 @@ const hubFlagsFile = "flags.json"
 
 // momentary are flags that are about one start, not about the node.
 var momentary = map[string]bool{
-	"data-dir": true, "bootstrap": true, "ticket": true, "accept-clock": true, "log-level": true, "help": true, "force": true,
+	"data-dir": true, "bootstrap": true, "ticket": true, "accept-clock": true, "log-level": true, "mesh-peer": true, "help": true, "force": true,
 }
 
 // recallFlags sets the flags that were not given as they were at the last start.

@@ -98,6 +98,7 @@ from its cluster.`,
 	f.StringVar(&cfg.Listen, "listen", "", "`HOST:PORT` for people and runners (required the first time)")
 	f.StringVar(&cfg.MeshListen, "mesh-listen", "", "UDP `HOST:PORT` of the tunnel between hub nodes, such as :7441")
 	f.StringArrayVar(&cfg.MeshAdvertise, "mesh-advertise", nil, "`HOST:PORT` where other nodes find the tunnel (repeatable; default this machine's addresses)")
+	f.StringArrayVar(&cfg.MeshPeers, "mesh-peer", nil, "`HOST:PORT` of another node's tunnel, where all have moved at once (repeatable)")
 	f.StringVar(&cfg.Ticket, "ticket", "", "`TICKET` that joins a cluster, - reads standard input; default TUGLINE_TICKET")
 	f.BoolVar(&cfg.Bootstrap, "bootstrap", false, "make a new cluster of one node if the directory holds none")
 	f.StringVar(&cfg.TLSCert, "tls-cert", "", "`FILE` with its certificate, PEM")

@@ -39,12 +39,20 @@ func needed(op *huma.Operation) fleet.Role {
 	return fleet.RoleAdmin
 }
 
+// unsettled says why nothing is answered yet.
+func (s *Server) unsettled() error {
+	if s.cfg.Peers != nil {
+		return wrong(fleet.Unavailable, "this hub node has started and not heard yet from the one that leads, if one does; try again in a moment, or ask another node")
+	}
+	return wrong(fleet.Unavailable, "the hub has just started and is still reading its log; try again in a moment")
+}
+
 // token finds the token of an Authorization header, by the hash of its secret.
 func (s *Server) token(header string, need fleet.Role) (*fleet.Token, error) {
 	// Until the log is applied whole, every look-up would lie: a good token would be
 	// unknown, a job that was accepted would not exist.
 	if s.cfg.Settled != nil && !s.cfg.Settled() {
-		return nil, wrong(fleet.Unavailable, "the hub has just started and is still reading its log; try again in a moment")
+		return nil, s.unsettled()
 	}
 	secret, ok := strings.CutPrefix(header, "Bearer ")
 	if !ok || secret == "" {
