@@ -76,7 +76,7 @@ it. The archive is a tar with a SHA256SUMS. With --every it goes on making backu
 	}
 	f := c.Flags()
 	f.BoolVar(&b.output, "with-output", false, "recorded output and files too")
-	f.StringVar(&b.passphrase, "passphrase-file", "", "`FILE` with the passphrase that encrypts the cluster's keys")
+	f.StringVar(&b.passphrase, "passphrase-file", "", "`FILE` with the passphrase, of at least 12 characters, that encrypts the cluster's keys")
 	f.DurationVar(&b.every, "every", 0, "go on making one each `DURATION`, into --to")
 	f.IntVar(&b.keep, "keep", 28, "with --every: the newest `N` that are kept")
 	f.StringVar(&b.to, "to", "", "with --every: the `DIR`")

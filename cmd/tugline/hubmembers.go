@@ -40,7 +40,7 @@ that was asked tells what it knows.`,
 }
 
 func (a *app) showMembers(m *api.Members) error {
-	t := table{head: []string{"NODE", "ROLE", "HEALTH", "HEARD", "APPLIED", "LAG", "LACKS", "FREE", "VERSION", "ADDRESS"}}
+	t := table{full: true, head: []string{"NODE", "ROLE", "HEALTH", "HEARD", "APPLIED", "LAG", "LACKS", "FREE", "VERSION", "ADDRESS"}}
 	for _, n := range m.Members {
 		if n.Role == "removed" {
 			continue
