@@ -156,6 +156,32 @@ func TestNodesJoinAndLeave(t *testing.T) {
 	}
 }
 
+// TestRemovedWhileAway: a node that was off when it was removed hears of it when it
+// comes back, and stands down.
+func TestRemovedWhileAway(t *testing.T) {
+	a := startWith(t, func() Config { c := meshed(t.TempDir()); c.Bootstrap = true; return c }(), time.Now)
+	k := a.ticket(api.TicketRequest{Uses: 2})
+	b, _ := a.join(t.TempDir(), k), a.join(t.TempDir(), k)
+	a.eventually("all vote", func() bool { return a.roles() == "voter voter voter" })
+	b.stop()
+	a.eventually("it is removed", func() bool {
+		return a.call(http.MethodDelete, "/v1/members/"+b.hub.id.Node+"?why=gone+for+good", "", nil, nil) == http.StatusNoContent
+	})
+	cfg := b.hub.cfg
+	cfg.Ticket = ""
+	h, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	go func() { ended <- h.Run(ctx) }()
+	if err := <-ended; !errors.Is(err, ErrRemoved) || !strings.Contains(err.Error(), "gone for good") {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
 func TestTicketsThatDoNotJoin(t *testing.T) {
 	a := startWith(t, func() Config { c := meshed(t.TempDir()); c.Bootstrap = true; return c }(), time.Now)
 	k := a.ticket(api.TicketRequest{})

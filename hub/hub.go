@@ -273,7 +273,11 @@ func (h *Hub) Run(ctx context.Context) error {
 	defer stop(nil)
 	var wg sync.WaitGroup
 	fail := func(what string, err error) {
-		if err != nil && ctx.Err() == nil {
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case errors.Is(err, ErrRemoved): // it says all by itself
+			stop(err)
+		default:
 			stop(fmt.Errorf("%s: %w", what, err))
 		}
 	}
