@@ -23,7 +23,8 @@ test: check unit e2e ## everything that passes without a network or an account
 check: ## formatting, vet, the shape of the tree
 	@out=$$(gofmt -l cmd consensus hub runner shared test); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
-	$(GO) vet -tags harness,soak ./test/harness ./test/e2e
+	$(GO) vet -tags harness,soak ./test/harness ./test/e2e ./test/fault
+	$(GO) vet -tags fault ./cmd/tugline
 	$(GO) vet -tags bench ./hub ./consensus ./test/bench
 	$(GO) test ./test/arch
 
@@ -46,7 +47,7 @@ test-harness: ## the real agent CLIs from the npm registry, against a scripted m
 
 fault: ## real hubs and runners in network namespaces: cut off, killed, paused, wiped, filled up, slowed down, lied to; root
 	test/fault/packages.sh
-	$(GO) test -count=1 -timeout 30m ./test/fault
+	$(GO) test -count=1 -timeout 30m -parallel 6 ./test/fault
 
 installers: ## the image and the compose file under a Docker daemon, the service under systemd, nginx and HAProxy; root, Debian's packages
 	test/installers/packages.sh
@@ -56,6 +57,8 @@ installers: ## the image and the compose file under a Docker daemon, the service
 soak: ## the long forms of what CI samples; SOAK says how many worlds of the cluster
 	$(GO) test -count=1 -timeout 4h ./test/cluster -run TestCluster -first 101 -seeds $(SOAK)
 	$(GO) test -count=1 -timeout 60m -tags soak -run Soak ./test/e2e
+	test/fault/packages.sh
+	$(GO) test -count=1 -timeout 60m -tags soak -parallel 3 -run Soak ./test/fault
 	test/harness/install.sh
 	$(GO) test -count=1 -timeout 60m -tags harness,soak ./test/harness
 

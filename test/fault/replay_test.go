@@ -10,6 +10,7 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -141,7 +142,9 @@ func TestReplayedFrames(t *testing.T) {
 			w := c.work()
 			replay := func(when string) {
 				t.Helper()
-				n, refused := 0, 0
+				n := 0
+				var refused atomic.Int64
+				var wg sync.WaitGroup
 				for _, x := range taps {
 					for _, said := range x.recorded() {
 						for _, h := range c.hubs {
@@ -149,13 +152,16 @@ func TestReplayedFrames(t *testing.T) {
 								continue
 							}
 							n++
-							if a, err := x.say(said, h.tcp); err != nil || !bytes.Contains(a, []byte("HTTP/1.1 200")) {
-								refused++
-							}
+							wg.Go(func() {
+								if a, err := x.say(said, h.tcp); err != nil || !bytes.Contains(a, []byte("HTTP/1.1 200")) {
+									refused.Add(1)
+								}
+							})
 						}
 					}
 				}
-				t.Logf("%s %d recorded connections were said again; %d got no 200 at all", when, n, refused)
+				wg.Wait()
+				t.Logf("%s %d recorded connections were said again; %d got no 200 at all", when, n, refused.Load())
 				if n == 0 {
 					t.Errorf("nothing was recorded %s", when)
 				}
