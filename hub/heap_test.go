@@ -39,7 +39,7 @@ func TestCollectSeldom(t *testing.T) {
 	}
 	until("a small heap", func(p int) bool { return p > plainGrow })
 	large := make([]byte, 2*headroom)
-	until("a large heap", func(p int) bool { return p == plainGrow })
+	until("a large heap", func(p int) bool { return p <= plainGrow+plainGrow/8 }) // a change of less is not set
 	runtime.KeepAlive(large)
 	until("a small heap again", func(p int) bool { return p > plainGrow })
 	stop()
