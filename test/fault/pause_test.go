@@ -5,7 +5,10 @@ package fault
 import (
 	"encoding/json"
 	"net/http"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -102,4 +105,51 @@ func TestLeaderStutters(t *testing.T) {
 	w.check("first", 60*time.Second)
 	w.check("second", 60*time.Second)
 	c.voters(3)
+}
+
+// The leader stands still while a job ends that is to be pushed: its report, and what
+// the runner asks next, wait in the old leader's socket. The push is permitted once, by
+// the next leader, and happens once; the old one permits nothing when it goes on.
+func TestPausedLeaderPermitsNothing(t *testing.T) {
+	t.Parallel()
+	c := start(t, 1)
+	seed, bare, pushes, gate := filepath.Join(c.dir, "seed"), filepath.Join(c.dir, "bare.git"), filepath.Join(c.dir, "pushes"), filepath.Join(c.dir, "gate")
+	c.write(filepath.Join(seed, "greet.sh"), "echo hello\n")
+	for _, args := range [][]string{
+		{"init", "-q", "-b", "main", seed}, {"-C", seed, "add", "-A"},
+		{"-C", seed, "-c", "user.name=T", "-c", "user.email=t@example.invalid", "commit", "-q", "-m", "begin"}, {"clone", "-q", "--bare", seed, bare},
+	} {
+		c.git(args...)
+	}
+	c.write(filepath.Join(bare, "hooks", "post-receive"), "#!/bin/sh\ncat >> "+pushes+"\n")
+	id := strings.TrimSpace(c.run("exec", "--detach", "--repo", "file://"+bare, "--push", "work/greeting", "--",
+		"sh", "-c", `while [ ! -e "$1" ]; do sleep 0.1; done; echo hi > greet.sh`, "sh", gate))
+	c.inState(id, fleet.Running, 60*time.Second)
+	old := c.leader()
+	old.p.pause()
+	c.write(gate, "")
+	c.succeeded(old)
+	old.p.resume()
+	j := c.ended(id, 90*time.Second)
+	if j.State != fleet.Succeeded {
+		t.Fatalf("the job is %s (%s); want succeeded", j.State, j.Reason.Detail)
+	}
+	var got []byte
+	c.eventually(60*time.Second, "the work is pushed", func() bool {
+		got, _ = os.ReadFile(pushes)
+		return len(got) > 0
+	})
+	c.voters(3)
+	if got, _ = os.ReadFile(pushes); strings.Count(string(got), "\n") != 1 || !strings.Contains(string(got), j.HeadCommit) {
+		t.Errorf("pushed were %q; want one commit, %s", got, j.HeadCommit)
+	}
+}
+
+func (c *cluster) git(args ...string) {
+	c.t.Helper()
+	x := exec.Command("git", args...)
+	x.Env = c.env()
+	if out, err := x.CombinedOutput(); err != nil {
+		c.t.Fatalf("git %s: %v: %s", strings.Join(args, " "), err, out)
+	}
 }
