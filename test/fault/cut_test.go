@@ -47,8 +47,14 @@ func TestLeaderCutOff(t *testing.T) {
 	w.running("first", 60)
 	old := c.leader()
 	old.unplug()
+	cut := time.Now()
 	lead := c.succeeded(old)
-	w.submit("second", 5)
+	id := w.submit("second", 5)
+	c.eventually(30*time.Second, "the runner begins another job", func() bool { return w.traces("second") != "" })
+	t.Logf("the runner began another job %s after the cut", time.Since(cut).Round(10*time.Millisecond))
+	if took := time.Since(cut); took > 2*handover {
+		t.Errorf("the runner began job %s %s after the cut; want at most %s", id, took, 2*handover)
+	}
 	w.check("second", 40*time.Second, c.others(old)...)
 	w.check("first", 40*time.Second, c.others(old)...)
 	old.plug()
