@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -140,10 +141,20 @@ func (h *hub) get(path string, into any) error {
 
 // get reads a document from the first hub that gives it.
 func (c *cluster) get(path string, into any) bool {
-	for _, h := range c.hubs {
+	for _, h := range c.likely() {
 		if h.p.runs() && h.get(path, into) == nil {
+			c.answers.Store(h)
 			return true
 		}
 	}
 	return false
+}
+
+// likely are all hubs, the one that answered last before the others.
+func (c *cluster) likely() []*hub {
+	last := c.answers.Load()
+	if last == nil || !slices.Contains(c.hubs, last) {
+		return c.hubs
+	}
+	return append([]*hub{last}, c.others(last)...)
 }

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ type cluster struct {
 	token   string
 	ca      string // file
 	joined  string // the ticket that the hubs joined with
+	answers atomic.Pointer[hub]
 }
 
 // hub is one hub node.

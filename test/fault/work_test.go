@@ -65,7 +65,7 @@ func (w *work) trySubmit(name string, tenths int, within time.Duration) (id stri
 	key := "work-" + filepath.Base(w.c.dir) + "-" + name
 	err = fmt.Errorf("no hub runs")
 	for deadline := time.Now().Add(within); time.Now().Before(deadline); <-time.After(50 * time.Millisecond) {
-		for _, h := range w.c.hubs {
+		for _, h := range w.c.likely() {
 			var a answer
 			if a, err = h.ask(http.MethodPost, "/v1/jobs", key, body, 4*time.Second); err != nil {
 				continue
@@ -78,6 +78,7 @@ func (w *work) trySubmit(name string, tenths int, within time.Duration) (id stri
 			if err := json.Unmarshal(a.body, &j); err != nil {
 				return "", fmt.Errorf("read what %s answered: %w: %s", h.called, err, a.body)
 			}
+			w.c.answers.Store(h)
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.jobs[name], w.tenths[name] = string(j.ID), tenths
@@ -115,9 +116,10 @@ func (w *work) running(name string, tenths int) (id string) {
 
 // log is what is kept of a job's output, from the first hub that tells.
 func (c *cluster) log(id string) (out string) {
-	for _, h := range c.hubs {
+	for _, h := range c.likely() {
 		if h.p.runs() {
 			if text, err := h.log(id); err == nil {
+				c.answers.Store(h)
 				return text
 			}
 		}
