@@ -36,7 +36,7 @@ race: ## packages by themselves under the race detector
 	CGO_ENABLED=1 $(GO) test -race -count=1 ./test/cluster -run TestCluster -seeds 2 -for 2m
 
 cluster: ## three hubs, fifty runners and faults by chance in virtual time; SEEDS says how many worlds
-	$(GO) test -count=1 -timeout 15m ./test/cluster -seeds $(SEEDS)
+	$(GO) test -count=1 -timeout 9m ./test/cluster -seeds $(SEEDS)
 
 e2e: ## real binaries, real git, kill -9
 	$(GO) test -count=1 -timeout 15m ./test/e2e

@@ -15,8 +15,50 @@ type locks struct {
 }
 
 type lock struct {
-	sync.RWMutex
 	users int
+
+	mu      sync.Mutex
+	free    sync.Cond // something was unlocked
+	sharers int
+	alone   bool
+	waiting int // to be alone; who comes to share waits behind them
+}
+
+// Waiting is on a condition and not on a mutex, since who holds the lock may wait for
+// another node meanwhile: a simulation's time goes on only where all wait like that.
+
+func (x *lock) RLock() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for x.alone || x.waiting > 0 {
+		x.free.Wait()
+	}
+	x.sharers++
+}
+
+func (x *lock) RUnlock() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.sharers--
+	x.free.Broadcast()
+}
+
+func (x *lock) Lock() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.waiting++
+	for x.alone || x.sharers > 0 {
+		x.free.Wait()
+	}
+	x.waiting--
+	x.alone = true
+}
+
+func (x *lock) Unlock() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.alone = false
+	x.free.Broadcast()
 }
 
 func (l *locks) obtain(k spool.Key) *lock {
@@ -28,6 +70,7 @@ func (l *locks) obtain(k spool.Key) *lock {
 	x := l.byKey[k]
 	if x == nil {
 		x = &lock{}
+		x.free.L = &x.mu
 		l.byKey[k] = x
 	}
 	x.users++
