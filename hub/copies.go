@@ -20,7 +20,7 @@ const fetchTime = 2 * time.Minute
 func (h *Hub) openCopies() (err error) {
 	c := replica.Config{
 		Self: h.id.Node, Dir: filepath.Join(h.cfg.Dir, "replica"), Spool: h.spool, Blobs: h.blobs,
-		Wanted: h.wanted, Room: h.disk.room, ScrubEvery: h.cfg.Scrub, Logger: h.log,
+		Wanted: h.wanted, Room: h.disk.room, Broken: h.disk.broke, ScrubEvery: h.cfg.Scrub, Logger: h.log,
 	}
 	if h.network != nil {
 		c.Dial = func(ctx context.Context, id string) (net.Conn, error) { return h.network.Dial(ctx, id, portCopies) }

@@ -27,7 +27,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // file that only grows until it is written anew. Entries that wait for the disk at
 // the same time share a sync. An entry that the disk lost was never answered for.
 type record struct {
-	path string
+	path   string
+	broken func(error) // told when a write finds that the disk fails
 
 	mu       sync.Mutex
 	file     durable.File
@@ -65,7 +66,7 @@ func openRecord(dir string, keep func(spool.Key) bool) (*record, error) {
 	if err := durable.SyncDir(filepath.Dir(filepath.Clean(dir))); err != nil {
 		return nil, err
 	}
-	r := &record{path: filepath.Join(dir, recordName), stamps: map[spool.Key]stamp{}}
+	r := &record{path: filepath.Join(dir, recordName), broken: func(error) {}, stamps: map[spool.Key]stamp{}}
 	data, err := os.ReadFile(r.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -205,7 +206,7 @@ func (r *record) write(entries []entry) error {
 	}
 	if r.torn {
 		if err := r.rewrite(); err != nil {
-			return fmt.Errorf("record ballots: %w", durable.Coded(err))
+			return fmt.Errorf("record ballots: %w", r.coded(err))
 		}
 		r.torn = false
 	}
@@ -222,7 +223,7 @@ func (r *record) write(entries []entry) error {
 	r.mu.Lock()
 	if err != nil {
 		r.torn = true
-		return fmt.Errorf("record ballots: %w", durable.Coded(err))
+		return fmt.Errorf("record ballots: %w", r.coded(err))
 	}
 	r.size += int64(len(b))
 	for _, e := range entries {
@@ -275,4 +276,12 @@ func parseEntry(data []byte) (e entry, rest []byte, err error) {
 	r := reader{b: body}
 	e = entry{key: r.key(), stamp: stamp{Ballot: r.ballot(), Mixed: r.bool()}, to: r.string(maxText / 2)}
 	return e, data[8+n:], r.end()
+}
+
+// coded gives an error of a write its code, and tells of a disk that fails.
+func (r *record) coded(err error) error {
+	if durable.Broken(err) {
+		r.broken(err)
+	}
+	return durable.Coded(err)
 }

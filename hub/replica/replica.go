@@ -65,6 +65,9 @@ type Config struct {
 	// deletes here would come back from there. Default: everything.
 	Wanted func() Wanted
 	Room   func() error // says that the disk is full; default: never
+	// Broken is told when a write of the own file finds that the disk fails
+	// (durable.Broken), each time. Default: nobody.
+	Broken func(error)
 	// Patience is how long a call waits for a majority before it is refused with
 	// fleet.Unavailable; default 10 s.
 	Patience  time.Duration
@@ -96,6 +99,9 @@ func (c *Config) validate() error {
 	}
 	if c.Room == nil {
 		c.Room = func() error { return nil }
+	}
+	if c.Broken == nil {
+		c.Broken = func(error) {}
 	}
 	if c.Patience <= 0 {
 		c.Patience = 10 * time.Second
@@ -162,6 +168,7 @@ func New(c Config) (*Replica, error) {
 	if r.record, err = openRecord(c.Dir, func(k spool.Key) bool { _, ok := r.spool.Peek(k); return ok }); err != nil {
 		return nil, fmt.Errorf("open the record of ballots in %s: %w", c.Dir, err)
 	}
+	r.record.broken = c.Broken
 	r.view.Store(newView(c.Self, c.Members()))
 	return r, nil
 }
