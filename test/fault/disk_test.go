@@ -142,23 +142,29 @@ func TestBrokenDiskOfLeader(t *testing.T) {
 	w.check("across", 40*time.Second)
 }
 
-// The part of the leader's disk that holds output fails, and its log's part does not. It
-// stops all the same, since nobody's output could be kept by it; nothing of it is lost.
+// The part of the leader's disk fails that holds output, or what it remembers of the
+// output's copies, and its log's part does not. It stops all the same, since nobody's
+// output could be kept by it; nothing of it is lost.
 func TestBrokenSpoolOfLeader(t *testing.T) {
 	t.Parallel()
-	c, h, d := onDisks(t, 1)
-	w := c.work()
-	w.running("across", 60)
-	d.set(broken("spool/", syscall.EIO))
-	w.submit("while it is broken", 5)
-	w.check("while it is broken", 60*time.Second, c.others(h)...)
-	w.check("across", 60*time.Second, c.others(h)...)
-	h.gaveUp("input/output error")
-	d.set(nil)
-	h.restart()
-	c.voters(3)
-	w.check("across", 60*time.Second)
-	w.check("while it is broken", 60*time.Second)
+	for _, dir := range []string{"spool/", "replica/"} {
+		t.Run(dir, func(t *testing.T) {
+			t.Parallel()
+			c, h, d := onDisks(t, 1)
+			w := c.work()
+			w.running("across", 60)
+			d.set(broken(dir, syscall.EIO))
+			w.submit("while it is broken", 5)
+			w.check("while it is broken", 60*time.Second, c.others(h)...)
+			w.check("across", 60*time.Second, c.others(h)...)
+			h.gaveUp("input/output error")
+			d.set(nil)
+			h.restart()
+			c.voters(3)
+			w.check("across", 60*time.Second)
+			w.check("while it is broken", 60*time.Second)
+		})
+	}
 }
 
 // small puts the hub's data on a file system of so many MiB; it must not have been
