@@ -95,18 +95,44 @@ type request struct {
 // newKey makes an idempotency key.
 func newKey() string { return strings.ToLower(ulid.Make().String()) }
 
-// read gets a document; raw is how the hub wrote it.
-func (c *client) read(ctx context.Context, path string, query url.Values, out any) (raw []byte, err error) {
-	raw, _, err = c.call(ctx, request{method: http.MethodGet, path: path, query: query, patience: readPatience})
-	if err == nil && out != nil {
-		err = decode(raw, out)
-	}
-	return raw, err
+// reading is the request for a document.
+func reading(path string, query url.Values) request {
+	return request{method: http.MethodGet, path: path, query: query, patience: readPatience}
 }
 
-// act posts to something that exists, under a key of its own.
+// acting is the request that does something with what exists, under a key of its own.
+func acting(path string, body any) request {
+	return request{method: http.MethodPost, path: path, body: body, key: newKey(), patience: actPatience}
+}
+
+// answer has the hub answer one request. It is done where that was all there is to do: it
+// failed, or --json wants the answer as the hub wrote it.
+func (a *app) answer(ctx context.Context, r request, out any) (done bool, err error) {
+	c, err := a.dial()
+	if err != nil {
+		return true, err
+	}
+	defer c.close()
+	raw, err := c.ask(ctx, r, out)
+	if err != nil || !a.json {
+		return err != nil, err
+	}
+	return true, a.printRaw(raw)
+}
+
+// read gets a document; raw is how the hub wrote it.
+func (c *client) read(ctx context.Context, path string, query url.Values, out any) (raw []byte, err error) {
+	return c.ask(ctx, reading(path, query), out)
+}
+
+// act posts to something that exists.
 func (c *client) act(ctx context.Context, path string, body, out any) (raw []byte, err error) {
-	raw, _, err = c.call(ctx, request{method: http.MethodPost, path: path, body: body, key: newKey(), patience: actPatience})
+	return c.ask(ctx, acting(path, body), out)
+}
+
+// ask gives the answer to a request; raw is how the hub wrote it.
+func (c *client) ask(ctx context.Context, r request, out any) (raw []byte, err error) {
+	raw, _, err = c.call(ctx, r)
 	if err == nil && out != nil {
 		err = decode(raw, out)
 	}

@@ -56,21 +56,9 @@ ticket alone. A node that lost its disk comes back as a new one: --replace names
 				return usage("--via-mesh is for runners; hub nodes come that way anyway")
 			}
 			b.TTL = ttl.String()
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.close()
-			raw, _, err := c.call(cmd.Context(), request{method: http.MethodPost, path: "/v1/tickets", body: b, once: true, patience: actPatience})
-			if err != nil {
-				return err
-			}
 			var t api.Ticket
-			if err := decode(raw, &t); err != nil {
+			if done, err := a.answer(cmd.Context(), request{method: http.MethodPost, path: "/v1/tickets", body: b, once: true, patience: actPatience}, &t); done {
 				return err
-			}
-			if a.json {
-				return a.printRaw(raw)
 			}
 			if !a.ttyOut {
 				_, err := fmt.Fprintln(a.out, t.Ticket)
@@ -196,22 +184,13 @@ func (a *app) hubAuditCommand() *cobra.Command {
 			if limit < 1 || limit > 500 {
 				return usage("--limit %d is not from 1 to 500; --before shows further pages", limit)
 			}
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.close()
 			q := url.Values{"limit": {strconv.Itoa(limit)}}
 			if before > 0 {
 				q.Set("before", strconv.FormatUint(before, 10))
 			}
 			var rs api.AuditRecords
-			raw, err := c.read(cmd.Context(), "/v1/audit", q, &rs)
-			if err != nil {
+			if done, err := a.answer(cmd.Context(), reading("/v1/audit", q), &rs); done {
 				return err
-			}
-			if a.json {
-				return a.printRaw(raw)
 			}
 			t := table{head: []string{"INDEX", "TIME", "ACTOR", "COMMAND", "SUBJECT", "DETAIL"}}
 			for _, r := range rs.Records {

@@ -22,14 +22,8 @@ count, and how many runners use each generation of the HMAC key.`,
 			if ca && a.json {
 				return usage("--ca and --json exclude each other")
 			}
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.close()
 			var ks api.Keys
-			raw, err := c.read(cmd.Context(), "/v1/keys", nil, &ks)
-			if err != nil {
+			if done, err := a.answer(cmd.Context(), reading("/v1/keys", nil), &ks); done {
 				return err
 			}
 			if ca {
@@ -37,9 +31,6 @@ count, and how many runners use each generation of the HMAC key.`,
 					fmt.Fprint(a.out, k.Certificate)
 				}
 				return nil
-			}
-			if a.json {
-				return a.printRaw(raw)
 			}
 			now := time.Now()
 			t := table{head: []string{"KEY", "GEN", "ID", "STATE", "MADE", "IN USE SINCE", "RUNNERS"}}

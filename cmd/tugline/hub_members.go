@@ -21,18 +21,9 @@ func (a *app) hubMembersCommand() *cobra.Command {
 is given one when it has caught up, output and files included. Where no node leads, the node
 that was asked tells what it knows.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.close()
 			var m api.Members
-			raw, err := c.read(cmd.Context(), "/v1/members", nil, &m)
-			if err != nil {
+			if done, err := a.answer(cmd.Context(), reading("/v1/members", nil), &m); done {
 				return err
-			}
-			if a.json {
-				return a.printRaw(raw)
 			}
 			return a.showMembers(&m)
 		},
@@ -167,14 +158,6 @@ drained --back. Stopping a node with SIGTERM does the same by itself.`,
 
 // postMembers does something with the hub nodes and gives how they are then.
 func (a *app) postMembers(ctx context.Context, path string, body any) (m api.Members, err error) {
-	c, err := a.dial()
-	if err != nil {
-		return m, err
-	}
-	defer c.close()
-	raw, _, err := c.call(ctx, request{method: http.MethodPost, path: path, body: body, patience: actPatience})
-	if err == nil {
-		err = decode(raw, &m)
-	}
+	_, err = a.answer(ctx, request{method: http.MethodPost, path: path, body: body, patience: actPatience}, &m)
 	return m, err
 }

@@ -60,18 +60,9 @@ out with ` + "`tugline runner revoke`" + `.`,
 				}
 				b.Overlap = overlap.String()
 			}
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.close()
 			var r api.Rotation
-			raw, err := c.act(cmd.Context(), "/v1/keys/rotate", b, &r)
-			if err != nil {
+			if done, err := a.answer(cmd.Context(), acting("/v1/keys/rotate", b), &r); done {
 				return err
-			}
-			if a.json {
-				return a.printRaw(raw)
 			}
 			fmt.Fprintf(a.out, "generation %d of the %s key is %s\n", r.Key.Generation, r.Key.Kind, r.Key.ID)
 			a.say("%s", r.Next)

@@ -16,20 +16,8 @@ func (a *app) hubTimeCommand() *cobra.Command {
 Look at the clock first: what is due by it expires, and that can't be taken back. The
 hub records nothing until its clock is set right or accepted.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.close()
-			raw, _, err := c.call(cmd.Context(), request{method: http.MethodPost, path: "/v1/time/accept", patience: actPatience})
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return a.printRaw(raw)
-			}
 			var t api.Clock
-			if err := decode(raw, &t); err != nil {
+			if done, err := a.answer(cmd.Context(), request{method: http.MethodPost, path: "/v1/time/accept", patience: actPatience}, &t); done {
 				return err
 			}
 			const form = "2006-01-02 15:04:05 MST"

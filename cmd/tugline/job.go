@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"net/url"
 	"path"
 	"strconv"
@@ -62,18 +61,9 @@ func (a *app) jobListCommand() *cobra.Command {
 			if active {
 				q.Set("active", "true")
 			}
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.close()
 			var js api.Jobs
-			raw, err := c.read(cmd.Context(), "/v1/jobs", q, &js)
-			if err != nil {
+			if done, err := a.answer(cmd.Context(), reading("/v1/jobs", q), &js); done {
 				return err
-			}
-			if a.json {
-				return a.printRaw(raw)
 			}
 			return a.jobTable(js, time.Now())
 		},
@@ -192,18 +182,9 @@ func (a *app) jobExplainCommand() *cobra.Command {
 	return a.jsonFlag(&cobra.Command{
 		Use: "explain ID", Aliases: []string{"why"}, Short: "Why a job is not running, runner by runner", Args: exactly("ID"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.close()
 			var e api.Explanation
-			raw, err := c.read(cmd.Context(), jobPath(args[0], "/explain"), nil, &e)
-			if err != nil {
+			if done, err := a.answer(cmd.Context(), reading(jobPath(args[0], "/explain"), nil), &e); done {
 				return err
-			}
-			if a.json {
-				return a.printRaw(raw)
 			}
 			text := line(e.Summary)
 			if !strings.HasPrefix(text, string(e.State)) {
@@ -390,17 +371,8 @@ get. This says that they may go when their keep time has passed. A pull says the
 			if !yes {
 				return usage("this may lose the only copy of the commits of job %s; add --yes if they are not wanted", args[0])
 			}
-			c, err := a.dial()
-			if err != nil {
+			if done, err := a.answer(cmd.Context(), acting(jobPath(args[0], "/pulled"), struct{}{}), nil); done {
 				return err
-			}
-			defer c.close()
-			raw, _, err := c.call(cmd.Context(), request{method: http.MethodPost, path: jobPath(args[0], "/pulled"), body: struct{}{}, key: newKey(), patience: actPatience})
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return a.printRaw(raw)
 			}
 			fmt.Fprintf(a.out, "the commits of job %s go when their keep time has passed\n", args[0])
 			return nil

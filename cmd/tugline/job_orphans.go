@@ -32,22 +32,13 @@ func (a *app) orphanListCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "Orphans that wait for a decision", Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.close()
 			q := url.Values{}
 			if all {
 				q.Set("all", "true")
 			}
 			var os api.Orphans
-			raw, err := c.read(cmd.Context(), "/v1/orphans", q, &os)
-			if err != nil {
+			if done, err := a.answer(cmd.Context(), reading("/v1/orphans", q), &os); done {
 				return err
-			}
-			if a.json {
-				return a.printRaw(raw)
 			}
 			if len(os.Orphans) == 0 {
 				fmt.Fprintln(a.out, "No orphan waits for a decision.")
@@ -89,18 +80,9 @@ func (a *app) orphanAdoptCommand() *cobra.Command {
 attempt. Where the job is on record and nothing else was begun in that turn, the result
 settles it; else it is kept beside what the job has come to.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.close()
 			var o api.Orphan
-			raw, err := c.act(cmd.Context(), orphanPath(args[0], "adopt"), nil, &o)
-			if err != nil {
+			if done, err := a.answer(cmd.Context(), acting(orphanPath(args[0], "adopt"), nil), &o); done {
 				return err
-			}
-			if a.json {
-				return a.printRaw(raw)
 			}
 			fmt.Fprintf(a.out, "orphan %s is an attempt of job %s now; `tugline job get %s` shows what that came to\n", o.ID, o.Job, o.Job)
 			return nil
@@ -118,18 +100,9 @@ runner saved under a rescue ref stays on that machine.`,
 			if !yes {
 				return usage("this lets the result of orphan %s go; add --yes if it is not wanted", args[0])
 			}
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.close()
 			var o api.Orphan
-			raw, err := c.act(cmd.Context(), orphanPath(args[0], "discard"), nil, &o)
-			if err != nil {
+			if done, err := a.answer(cmd.Context(), acting(orphanPath(args[0], "discard"), nil), &o); done {
 				return err
-			}
-			if a.json {
-				return a.printRaw(raw)
 			}
 			where := ""
 			if o.RescueRef != "" {

@@ -31,18 +31,9 @@ func (a *app) runnerListCommand() *cobra.Command {
 	return a.jsonFlag(&cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "Runners and whether they are connected", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.close()
 			var rs api.Runners
-			raw, err := c.read(cmd.Context(), "/v1/runners", nil, &rs)
-			if err != nil {
+			if done, err := a.answer(cmd.Context(), reading("/v1/runners", nil), &rs); done {
 				return err
-			}
-			if a.json {
-				return a.printRaw(raw)
 			}
 			if len(rs.Runners) == 0 {
 				fmt.Fprintln(a.out, "No runner is enrolled. Make a ticket with `tugline hub ticket`.")
@@ -127,18 +118,9 @@ func (a *app) runnerGetCommand() *cobra.Command {
 	return a.jsonFlag(&cobra.Command{
 		Use: "get RUNNER", Aliases: []string{"show"}, Short: "One runner, by name or id", Args: exactly("RUNNER"), ValidArgsFunction: a.completeRunners,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.close()
 			var r api.Runner
-			raw, err := c.read(cmd.Context(), "/v1/runners/"+url.PathEscape(args[0]), nil, &r)
-			if err != nil {
+			if done, err := a.answer(cmd.Context(), reading("/v1/runners/"+url.PathEscape(args[0]), nil), &r); done {
 				return err
-			}
-			if a.json {
-				return a.printRaw(raw)
 			}
 			a.describeRunner(&r, time.Now())
 			return nil
@@ -189,18 +171,9 @@ func (a *app) runnerAct(verb, short, done string) *cobra.Command {
 	return a.jsonFlag(&cobra.Command{
 		Use: verb + " RUNNER", Short: short, Args: exactly("RUNNER"), ValidArgsFunction: a.completeRunners,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.close()
 			var r api.Runner
-			raw, err := c.act(cmd.Context(), "/v1/runners/"+url.PathEscape(args[0])+"/"+verb, struct{}{}, &r)
-			if err != nil {
+			if done, err := a.answer(cmd.Context(), acting("/v1/runners/"+url.PathEscape(args[0])+"/"+verb, struct{}{}), &r); done {
 				return err
-			}
-			if a.json {
-				return a.printRaw(raw)
 			}
 			fmt.Fprintf(a.out, "runner %s %s\n", line(r.Name), done)
 			return nil

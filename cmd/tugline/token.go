@@ -70,18 +70,9 @@ and is shown only now.
 	list := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "Tokens, without their secrets", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer c.close()
 			var ts api.Tokens
-			raw, err := c.read(cmd.Context(), "/v1/tokens", nil, &ts)
-			if err != nil {
+			if done, err := a.answer(cmd.Context(), reading("/v1/tokens", nil), &ts); done {
 				return err
-			}
-			if a.json {
-				return a.printRaw(raw)
 			}
 			now := time.Now()
 			t := table{head: []string{"ID", "ROLE", "STATE", "CREATED", "BY", "NAME"}}
