@@ -2,21 +2,16 @@ package hub
 
 import (
 	"context"
-	"encoding/hex"
-	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"tugline.dev/tugline/consensus"
 	"tugline.dev/tugline/hub/session"
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/hub/web"
-	"tugline.dev/tugline/mesh"
 	"tugline.dev/tugline/shared/api"
 	"tugline.dev/tugline/shared/fleet"
-	"tugline.dev/tugline/shared/wire"
 )
 
 // newSessions makes the server of the runners' connections.
@@ -116,100 +111,4 @@ func (h *Hub) status() api.Status {
 		Retention: api.Retention{Jobs: r.Jobs.String(), MaxJobs: r.MaxJobs, Output: r.Output.String(), OutputBytes: r.OutputBytes, Audit: r.Audit.String()},
 		Disk:      api.Disk{LogBytes: st.LogBytes, SpoolBytes: spooled, BlobBytes: stored, FreeBytes: freeBytes(h.cfg.Dir)},
 	}
-}
-
-// isSettled says whether the state holds all that was committed before this start.
-func (h *Hub) isSettled() bool {
-	select {
-	case <-h.ready:
-		return true
-	default:
-		return false
-	}
-}
-
-// serves says whether the node can take a write.
-func (h *Hub) serves() error {
-	if err := h.node.Err(); err != nil {
-		return err
-	}
-	switch {
-	case h.leading.Load():
-	case h.peers == nil:
-		return fmt.Errorf("this node does not lead: %w", fleet.Unavailable)
-	default:
-		if err := h.peers.Ready(); err != nil {
-			return err
-		}
-	}
-	if !h.isSettled() {
-		return fmt.Errorf("this node has not caught up with the cluster yet: %w", fleet.Unavailable)
-	}
-	if err := h.disk.room(); err != nil {
-		return err
-	}
-	return h.entries.timely()
-}
-
-// ticket writes a join ticket around a secret, and the command to paste.
-func (h *Hub) ticket(secret string, expires time.Time) (text, command string) {
-	text = h.runnerTicket(secret, expires).String()
-	// In the environment it is not for everybody on that machine to read.
-	return text, "TUGLINE_TICKET=" + text + " tugline runner run --data-dir ~/.local/share/tugline/runner"
-}
-
-func (h *Hub) runnerTicket(secret string, expires time.Time) wire.Ticket {
-	t := wire.Ticket{Hubs: h.hubURLs(), Cluster: h.id.Cluster, Secret: secret, ExpiresAt: expires}
-	switch {
-	case strings.HasPrefix(h.url, "http://"):
-		t.Plain = true
-	case h.cfg.TLSCert != "" || h.cfg.PublicURL != "" && h.cfg.plain():
-		t.Trust = wire.TrustSystem
-	default:
-		t.Trust = wire.TrustPin
-		u := h.secrets.use.Load()
-		t.Pin = wire.CAPin(u.issuer.ca)
-		for _, k := range u.trusted {
-			if k != u.issuer {
-				t.Pins = append(t.Pins, wire.CAPin(k.ca))
-			}
-		}
-	}
-	return t
-}
-
-// Ticket makes a join ticket with the defaults, for whoever started the node.
-func (h *Hub) Ticket(ctx context.Context, ttl time.Duration, labels map[string]string) (text, command string, err error) {
-	secret := web.NewSecret("")
-	res, err := h.entries.Propose(ctx, &state.CreateTicket{Hash: web.HashSecret(secret), TTL: ttl, Uses: 1, Labels: labels})
-	if err = errors.Join(err, res.Err()); err != nil {
-		return "", "", fmt.Errorf("make a join ticket: %w", err)
-	}
-	text, command = h.ticket(secret, time.Now().Add(ttl).UTC())
-	return text, command, nil
-}
-
-// hubTicket writes a ticket for a machine that is to become a hub node.
-func (h *Hub) hubTicket(secret string, expires time.Time) (text, command string, err error) {
-	t := wire.HubTicket{Cluster: h.id.Cluster, Secret: secret, ExpiresAt: expires}
-	for _, n := range h.entries.View().Nodes() {
-		if len(n.Endpoints) > 0 {
-			t.Nodes = append(t.Nodes, wire.HubAddress{Node: n.ID, Key: hex.EncodeToString(n.MeshKey), Endpoints: n.Endpoints})
-		}
-	}
-	if len(t.Nodes) == 0 {
-		return "", "", fmt.Errorf("this hub runs without --mesh-listen, so that no node can join it; start it again with --mesh-listen :7441: %w", fleet.Conflict)
-	}
-	text = t.String()
-	// In the environment it is not for everybody on that machine to read.
-	return text, "TUGLINE_TICKET=" + text + " tugline hub run --data-dir /var/lib/tugline --listen 0.0.0.0:7440 --mesh-listen :7441", nil
-}
-
-// guestKey is what the hubs know the holder of a hub ticket's secret by.
-func guestKey(secret string) []byte {
-	seed, err := wire.GuestKey(secret)
-	if err != nil { // only for a length that no key has
-		panic(err)
-	}
-	return key(mesh.KeyFromSeed(seed))
 }

@@ -1,0 +1,159 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"tugline.dev/tugline/consensus"
+	"tugline.dev/tugline/hub/peer"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+const (
+	handTime = 3 * time.Second // for leadership to be taken over before a planned stop
+	awayTime = 30 * time.Second
+)
+
+// heir gives the voter that is fittest to lead next.
+func (h *Hub) heir() (id string, ok bool) {
+	members, err := h.node.Members()
+	if err != nil || h.peers == nil {
+		return "", false
+	}
+	var best peer.Sample
+	for _, s := range h.peers.Samples() {
+		voter := slices.ContainsFunc(members, func(m consensus.Member) bool { return m.ID == s.ID && m.Voter })
+		if s.ID == h.id.Node || !voter || s.Err != nil || s.Heard.IsZero() || time.Since(s.Heard) > alive || s.Facts.DiskFull || s.Facts.Draining || s.Facts.Stalled {
+			continue
+		}
+		if best.ID == "" || s.Facts.Last > best.Facts.Last {
+			best = s
+		}
+	}
+	return best.ID, best.ID != ""
+}
+
+// giveAway hands leadership to another voter, if there is one that can take it.
+func (l *term) giveAway(ctx context.Context, why error) {
+	h := l.hub
+	to, ok := h.heir()
+	if !ok {
+		return
+	}
+	h.log.Warn("giving leadership away", "to", to, "err", why)
+	if err := h.node.Transfer(ctx, to); err != nil && !errors.Is(err, consensus.ErrNotLeader) {
+		h.log.Warn("leadership was not taken over", "err", err)
+	}
+}
+
+// Transfer gives leadership to a node, or with "" to any that can take it.
+func (h *Hub) Transfer(ctx context.Context, to string) error {
+	if to == "" {
+		id, ok := h.heir()
+		if !ok {
+			return fmt.Errorf("no other voter can lead now; `tugline hub members` says why: %w", fleet.Conflict)
+		}
+		to = id
+	}
+	if h.peers != nil {
+		for _, s := range h.peers.Samples() {
+			if s.ID == to && s.Facts.Draining {
+				return fmt.Errorf("node %s is drained and leads no more; `tugline hub drain --back %s` ends that: %w", to, to, fleet.Conflict)
+			}
+		}
+	}
+	err := h.node.Transfer(ctx, to)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, consensus.ErrNotMember):
+		return fmt.Errorf("node %s is no voter; `tugline hub members` lists them: %w", to, fleet.NotFound)
+	case errors.Is(err, consensus.ErrNotLeader):
+		return fmt.Errorf("this node does not lead any more: %w", fleet.Unavailable)
+	}
+	return fmt.Errorf("node %s did not take leadership over: %v: %w", to, err, fleet.Unavailable)
+}
+
+// Drain prepares a node for a planned stop, or ends that: a node that is drained
+// gives leadership away and takes none.
+func (h *Hub) Drain(ctx context.Context, id string, on bool) error {
+	b, err := json.Marshal(on)
+	if err != nil {
+		return err
+	}
+	if id == "" || id == h.id.Node {
+		_, err = h.answerDrain(ctx, h.id.Node, b)
+		return err
+	}
+	if h.peers == nil || !slices.Contains(h.others(), id) {
+		return fmt.Errorf("there is no node %s; `tugline hub members` lists them: %w", id, fleet.NotFound)
+	}
+	_, err = h.peers.Call(ctx, id, callDrain, b)
+	return err
+}
+
+func (h *Hub) answerDrain(ctx context.Context, _ string, body []byte) ([]byte, error) {
+	var on bool
+	if err := json.Unmarshal(body, &on); err != nil {
+		return nil, fmt.Errorf("read the request to drain: %v: %w", err, fleet.BadRequest)
+	}
+	if on && !h.leading.Load() {
+		h.draining.Store(true)
+		return nil, nil
+	}
+	if !on {
+		h.draining.Store(false)
+		return nil, nil
+	}
+	to, ok := h.heir()
+	if !ok {
+		return nil, fmt.Errorf("no other voter can lead now, so that work would wait while this node is stopped; `tugline hub members` says why: %w", fleet.Conflict)
+	}
+	h.draining.Store(true)
+	h.sessions.Restarting(0, 30*time.Second, h.successors(to))
+	return nil, h.Transfer(ctx, to)
+}
+
+// successors are the URLs of the nodes that runners should turn to, the likeliest
+// first.
+func (h *Hub) successors(to string) []string {
+	var out []string
+	for _, n := range h.entries.View().Nodes() {
+		if n.URL == "" || n.ID == h.id.Node {
+			continue
+		}
+		if n.ID == to {
+			out = slices.Insert(out, 0, n.URL)
+		} else {
+			out = append(out, n.URL)
+		}
+	}
+	return out
+}
+
+// resign is what the end of a term asks for: the runners belong to the next leader.
+func (h *Hub) resign() {
+	h.leading.Store(false)
+	h.sessions.EndAll(fleet.SessionEnded, "this hub node does not lead any more")
+}
+
+// standDown prepares a planned stop: leadership goes to another node, if there is
+// one, and the runners are told where to turn.
+func (h *Hub) standDown(ctx context.Context) {
+	h.draining.Store(true)
+	to, ok := h.heir()
+	if !ok || !h.leading.Load() {
+		h.sessions.Restarting(0, awayTime, h.successors(""))
+		return
+	}
+	h.sessions.Restarting(0, awayTime, h.successors(to))
+	ctx, cancel := context.WithTimeout(ctx, handTime)
+	defer cancel()
+	if err := h.node.Transfer(ctx, to); err != nil && !errors.Is(err, consensus.ErrNotLeader) {
+		h.log.Warn("leadership was not taken over before the stop", "err", err)
+	}
+}

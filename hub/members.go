@@ -1,0 +1,138 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"tugline.dev/tugline/consensus"
+	"tugline.dev/tugline/hub/peer"
+	"tugline.dev/tugline/shared/api"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+const alive = 5 * time.Second // since a member answered last
+
+// Members tells of all nodes as the leader sees them, or as this one does where no
+// leader can be asked.
+func (h *Hub) Members(ctx context.Context) (api.Members, error) {
+	if h.peers != nil && !h.leading.Load() && h.node.Leader() != "" {
+		var out api.Members
+		b, err := h.peers.CallLeader(ctx, callMembers, nil)
+		if err == nil && json.Unmarshal(b, &out) == nil {
+			return out, nil
+		}
+	}
+	return h.members(time.Now())
+}
+
+func (h *Hub) answerMembers(context.Context, string, []byte) ([]byte, error) {
+	m, err := h.members(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(m)
+}
+
+func (h *Hub) members(now time.Time) (api.Members, error) {
+	group, err := h.node.Members()
+	if err != nil {
+		return api.Members{}, fmt.Errorf("list the members: %w: %w", fleet.Unavailable, err)
+	}
+	st := h.node.Status()
+	out := api.Members{Leader: st.Leader, Term: st.Term, Index: st.CommitIndex, SeenBy: h.id.Node, Members: []api.Member{}, Warnings: []string{}}
+	samples := map[string]peer.Sample{h.id.Node: {ID: h.id.Node, Facts: h.facts(), Heard: now}}
+	if h.peers != nil {
+		for _, s := range h.peers.Samples() {
+			samples[s.ID] = s
+		}
+	}
+	nodes := h.entries.View().AllNodes()
+	if _, ok := h.entries.View().Node(h.id.Node); !ok {
+		me := h.self() // alone, and on no record yet
+		nodes = append(nodes, &me)
+	}
+	voters, fit := 0, 0
+	debts := h.copies.Debt()
+	for _, n := range nodes {
+		s := samples[n.ID]
+		if d := debts[n.ID]; d.Known {
+			s.Facts.Debt = d.Bytes // its own word does not know what is under way to it
+		}
+		m := h.member(n, group, s, st.LastIndex, now)
+		m.Leader = n.ID == st.Leader
+		if m.Role == "voter" {
+			if voters++; m.Health != "unreachable" {
+				fit++
+			}
+		}
+		out.Members = append(out.Members, m)
+	}
+	if voters > 0 && voters%2 == 0 {
+		out.Warnings = append(out.Warnings, fmt.Sprintf("%d voters bear the loss of no more nodes than %d do; add one, or remove one", voters, voters-1))
+	}
+	if voters > 2 && fit == voters/2+1 {
+		out.Warnings = append(out.Warnings, "one more node lost, and nothing can be committed")
+	}
+	if st.Leader == "" {
+		out.Warnings = append(out.Warnings, "no node leads: nothing can be committed now")
+	}
+	return out, nil
+}
+
+// member tells of one node.
+func (h *Hub) member(n *fleet.HubNode, group []consensus.Member, s peer.Sample, last uint64, now time.Time) api.Member {
+	m := api.Member{
+		ID: n.ID, URL: n.URL, Endpoints: n.Endpoints, Version: n.Version, Kinds: int(n.Kinds), JoinedAt: n.JoinedAt.UTC(),
+		Role: "joining", Health: "ok", Self: n.ID == h.id.Node,
+	}
+	if m.Endpoints == nil {
+		m.Endpoints = []string{}
+	}
+	for _, g := range group {
+		if g.ID == n.ID {
+			if m.Role = "learner"; g.Voter {
+				m.Role = "voter"
+			}
+		}
+	}
+	if n.Removed() {
+		at := n.RemovedAt.UTC()
+		m.Role, m.RemovedAt, m.Health, m.Detail = "removed", &at, "removed", n.RemovedWhy
+		return m
+	}
+	if h.mesh != nil && !m.Self {
+		if at := h.mesh.Endpoint(n.ID); at.IsValid() {
+			m.Endpoint = at.String()
+		}
+	}
+	if !s.Heard.IsZero() {
+		ago := max(0, now.Sub(s.Heard)).Milliseconds()
+		f := s.Facts
+		m.LastContact, m.Applied, m.Lag = &ago, f.Applied, last-min(last, max(f.Last, f.Applied))
+		m.DiskFree, m.DiskFull, m.UnderReplicated, m.Uptime = f.DiskFree, f.DiskFull, f.Debt, f.Uptime.Round(time.Second).String()
+		m.ClockOffset = s.Offset.Milliseconds()
+	}
+	switch f := s.Facts; {
+	case s.Heard.IsZero() && (s.Err == nil || errors.Is(s.Err, peer.ErrNotAsked)):
+		m.Health, m.Detail = "unknown", "it has not been asked yet"
+	case s.Heard.IsZero() || now.Sub(s.Heard) > alive:
+		m.Health = "unreachable"
+		if s.Err != nil {
+			m.Detail = s.Err.Error()
+		}
+	case f.DiskFull:
+		m.Health, m.Detail = "disk_full", "it takes no new output and does not lead"
+	case f.Stalled:
+		m.Health, m.Detail = "slow_disk", "the disk under its log is too slow for a leader's"
+	case s.Offset.Abs() > maxApart:
+		m.Health, m.Detail = "clock_skew", fmt.Sprintf("its clock is %s off", s.Offset.Round(time.Second))
+	case f.Draining:
+		m.Health, m.Detail = "draining", "it does not lead, and may be stopped"
+	case f.Debt > 0 && m.Role != "voter":
+		m.Health, m.Detail = "filling", "it fetches output and files that it lacks"
+	}
+	return m
+}
