@@ -2,13 +2,11 @@ package e2e
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -47,29 +45,11 @@ func numbered(n int) string {
 	return b.String()
 }
 
-// spoken is what a process writes, to be read meanwhile.
-type spoken struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *spoken) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *spoken) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
 // follower is a client that follows a job.
 type follower struct {
 	cmd  *exec.Cmd
-	out  spoken
-	errs spoken
+	out  mesh.Words
+	errs mesh.Words
 	done chan error
 }
 

@@ -142,7 +142,7 @@ func (h *hub) get(path string, into any) error {
 // get reads a document from the first hub that gives it.
 func (c *cluster) get(path string, into any) bool {
 	for _, h := range c.likely() {
-		if h.p.runs() && h.get(path, into) == nil {
+		if h.p.Runs() && h.get(path, into) == nil {
 			c.answers.Store(h)
 			return true
 		}

@@ -80,7 +80,7 @@ func TestClockOfFollowerJumps(t *testing.T) {
 	w.check("after", 40*time.Second)
 	// Without it, the two others could elect only each other; with the leader gone, it
 	// must not lead although it is one of the two.
-	lead.p.kill()
+	lead.p.Kill()
 	next := c.succeeded(lead)
 	if next == wrong {
 		t.Errorf("%s leads, whose clock is off by ten years", wrong.called)
@@ -153,7 +153,7 @@ func TestClockOfSingleHubJumps(t *testing.T) {
 		t.Errorf("/readyz answers %d: %s (%v); want what is wrong with the clock", ready.status, ready.body, err)
 	}
 	p.lasts(h)
-	h.p.kill()
+	h.p.Kill()
 	h.restart() // it sees the same after a start
 	if j, ok := c.job(w.jobs["before"]); !ok || j.State != fleet.Succeeded {
 		t.Errorf("an ended job is %q after a start with the wrong clock", j.State)

@@ -19,6 +19,7 @@ import (
 
 	"tugline.dev/tugline/shared/api"
 	"tugline.dev/tugline/shared/fleet"
+	"tugline.dev/tugline/test/mesh"
 )
 
 const (
@@ -54,7 +55,7 @@ type hub struct {
 	// Of one that shares its machine: what it listens on, without TLS, and what runners
 	// are told instead.
 	tcp, udp, public string
-	p                *process
+	p                *mesh.Process
 }
 
 // faults is what the fault build reads at the start of a hub.
@@ -76,7 +77,7 @@ type runner struct {
 	dir    string
 	slots  int
 	extra  []string // of its command line
-	p      *process
+	p      *mesh.Process
 }
 
 // prepare makes machines for hubs and a person, and starts nothing.
@@ -126,38 +127,39 @@ func (c *cluster) addRunner(slots int) *runner {
 
 func (c *cluster) end() {
 	for _, r := range c.runners {
-		if r.p.runs() {
-			r.p.stop()
+		if r.p.Runs() {
+			r.p.Stop()
 		}
 	}
 	for _, h := range c.hubs {
-		if h.p.runs() {
-			h.p.kill()
+		if h.p.Runs() {
+			h.p.Kill()
 		}
 	}
 	if c.t.Failed() {
 		for _, h := range c.hubs {
 			if h.p != nil {
-				c.t.Logf("--- hub %s (%s) said:\n%s", h.called, h.id, tail(h.p.said.String(), 6000))
+				c.t.Logf("--- hub %s (%s) said:\n%s", h.called, h.id, mesh.Tail(h.p.Said(), 6000))
 			}
 		}
 		for _, r := range c.runners {
 			if r.p != nil {
-				c.t.Logf("--- runner %s said:\n%s", r.called, tail(r.p.said.String(), 4000))
+				c.t.Logf("--- runner %s said:\n%s", r.called, mesh.Tail(r.p.Said(), 4000))
 			}
 		}
 	}
-	var left []string
-	for range 50 { // what was told to end may take a moment
-		if left = c.marked(); len(left) == 0 {
-			return
-		}
-		<-time.After(100 * time.Millisecond)
+	mesh.NoneLeft(c.t, "HOME="+c.dir+"/")
+}
+
+func (c *cluster) launch(m *machine, name string, env []string, args ...string) *mesh.Process {
+	c.t.Helper()
+	cmd := m.command(program, args...)
+	cmd.Dir, cmd.Env = c.dir, append(c.env(), env...)
+	p, err := mesh.Start(name, cmd)
+	if err != nil {
+		c.t.Fatal(err)
 	}
-	for _, p := range left {
-		c.t.Errorf("a process is left: %s", p)
-	}
-	c.endMarked()
+	return p
 }
 
 // found starts the first hub, has the others join it, and waits until all vote.
@@ -257,8 +259,8 @@ func (h *hub) serves() {
 // lives fails the test where the hub has ended by itself.
 func (h *hub) lives() {
 	h.c.t.Helper()
-	if !h.p.runs() {
-		h.c.t.Fatalf("hub %s ended:\n%s", h.called, h.p.said)
+	if !h.p.Runs() {
+		h.c.t.Fatalf("hub %s ended:\n%s", h.called, h.p.Said())
 	}
 }
 
@@ -326,7 +328,7 @@ func (c *cluster) env() []string {
 	os.MkdirAll(home, 0o755)
 	var urls []string
 	for _, h := range c.hubs {
-		if h.p.runs() {
+		if h.p.Runs() {
 			urls = append(urls, h.url())
 		}
 	}
@@ -387,14 +389,14 @@ func (c *cluster) leader(of ...*hub) *hub {
 	c.eventually(30*time.Second, "a hub leads", func() bool {
 		lead = nil
 		for _, h := range of {
-			if !h.p.runs() {
+			if !h.p.Runs() {
 				continue
 			}
 			var s api.Status
 			if h.get("/v1/status", &s) != nil {
 				return false
 			}
-			at := slices.IndexFunc(of, func(x *hub) bool { return x.id == s.Leader && x.p.runs() })
+			at := slices.IndexFunc(of, func(x *hub) bool { return x.id == s.Leader && x.p.Runs() })
 			if at < 0 || lead != nil && lead != of[at] {
 				return false
 			}

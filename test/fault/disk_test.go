@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"tugline.dev/tugline/test/mesh"
 )
 
 // onDisks makes a cluster of which the first hub, which leads, has its data on a disk
@@ -115,12 +117,12 @@ func TestSlowDiskOfFollower(t *testing.T) {
 func (h *hub) gaveUp(words string) {
 	h.c.t.Helper()
 	select {
-	case <-h.p.done:
+	case <-h.p.Ended():
 	case <-time.After(20 * time.Second):
-		h.c.t.Fatalf("the hub goes on with a broken disk:\n%s", tail(h.p.said.String(), 3000))
+		h.c.t.Fatalf("the hub goes on with a broken disk:\n%s", mesh.Tail(h.p.Said(), 3000))
 	}
-	if code := h.p.cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(h.p.said.String(), words) || !strings.Contains(h.p.said.String(), "its disk failed") {
-		h.c.t.Errorf("the hub with the broken disk ended with %d and these words; want 1, and what the disk said:\n%s", code, tail(h.p.said.String(), 1000))
+	if code := h.p.ExitCode(); code != 1 || !strings.Contains(h.p.Said(), words) || !strings.Contains(h.p.Said(), "its disk failed") {
+		h.c.t.Errorf("the hub with the broken disk ended with %d and these words; want 1, and what the disk said:\n%s", code, mesh.Tail(h.p.Said(), 1000))
 	}
 }
 
@@ -238,17 +240,17 @@ func TestFullDiskOfLeader(t *testing.T) {
 		t.Logf("leadership was given to the hub with the full disk, which gave it away: %s", out)
 	}
 	h.fill(0)
-	for n := 0; h.p.runs() && n < 200; n++ { // until its log needs another page
+	for n := 0; h.p.Runs() && n < 200; n++ { // until its log needs another page
 		w.submit(fmt.Sprintf("more %d", n), 1)
 	}
-	if !h.p.runs() && !strings.Contains(h.p.said.String(), "no space left") {
-		t.Errorf("the hub without a byte ended with these words; want what the disk said:\n%s", tail(h.p.said.String(), 1000))
+	if !h.p.Runs() && !strings.Contains(h.p.Said(), "no space left") {
+		t.Errorf("the hub without a byte ended with these words; want what the disk said:\n%s", mesh.Tail(h.p.Said(), 1000))
 	}
-	t.Logf("the hub without a byte left runs: %v", h.p.runs())
+	t.Logf("the hub without a byte left runs: %v", h.p.Runs())
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	if !h.p.runs() {
+	if !h.p.Runs() {
 		h.restart()
 	}
 	c.voters(3)

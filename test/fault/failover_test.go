@@ -15,7 +15,7 @@ import (
 func (c *cluster) failover() *hub {
 	c.t.Helper()
 	old := c.leader()
-	old.p.kill()
+	old.p.Kill()
 	lead := c.succeeded(old)
 	old.start()
 	return lead
@@ -47,7 +47,7 @@ func TestUnacceptedWhileTheLeaderFails(t *testing.T) {
 	c := start(t, 1)
 	w := c.work()
 	r := c.runners[0]
-	r.p.pause()
+	r.p.Pause()
 	id := w.submit("given", 10)
 	c.eventually(20*time.Second, "the job is given to the runner that stands still", func() bool {
 		j, ok := c.job(id)
@@ -59,7 +59,7 @@ func TestUnacceptedWhileTheLeaderFails(t *testing.T) {
 	if j, _ := c.job(id); j.Runner != "r2" {
 		t.Errorf("%s ran the job; want r2", j.Runner)
 	}
-	r.p.resume()
+	r.p.Resume()
 	c.used("r1", 0, 40*time.Second)
 	c.used("r2", 0, 40*time.Second)
 	if got := w.traces("given"); got != "began\nended\n" {
@@ -97,8 +97,8 @@ func TestReportAtShutdownWhileTheLeaderFails(t *testing.T) {
 	c.eventually(20*time.Second, "the job ends", func() bool {
 		return strings.HasSuffix(w.traces("across"), "last\n") || strings.HasSuffix(w.traces("across"), "ended\n")
 	})
-	old.p.kill()
-	r.p.stop()
+	old.p.Kill()
+	r.p.Stop()
 	c.succeeded(old)
 	old.start()
 	r.start()
@@ -116,7 +116,7 @@ func TestAllHubsDownUnderRunningJobs(t *testing.T) {
 	w.running("short", 60)
 	w.running("long", 300)
 	for _, h := range c.hubs {
-		h.p.kill()
+		h.p.Kill()
 	}
 	c.eventually(30*time.Second, "a job ends meanwhile", func() bool { return strings.HasSuffix(w.traces("short"), "ended\n") })
 	for _, h := range c.hubs[1:] {

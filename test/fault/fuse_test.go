@@ -76,8 +76,8 @@ func (h *hub) onDisk() *disk {
 
 // quit ends the hub at the end of a test, however.
 func (h *hub) quit() {
-	if h.p.runs() {
-		h.p.kill()
+	if h.p.Runs() {
+		h.p.Kill()
 	}
 }
 

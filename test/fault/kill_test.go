@@ -45,7 +45,7 @@ func storm(t *testing.T, last time.Duration) {
 	}
 	kills, runnerKills := 0, 0
 	again := func(h *hub) {
-		h.p.kill()
+		h.p.Kill()
 		kills++
 		<-time.After(time.Duration(rand.IntN(1500)) * time.Millisecond)
 		h.start()
@@ -65,7 +65,7 @@ func storm(t *testing.T, last time.Duration) {
 			again(c.others(h)[rand.IntN(2)])
 		case 5: // all at once
 			for _, h := range c.hubs {
-				h.p.kill()
+				h.p.Kill()
 				kills++
 			}
 			for _, h := range c.hubs {
@@ -73,7 +73,7 @@ func storm(t *testing.T, last time.Duration) {
 			}
 		default:
 			r := c.runners[rand.IntN(len(c.runners))]
-			r.p.kill()
+			r.p.Kill()
 			runnerKills++
 			<-time.After(time.Duration(rand.IntN(1000)) * time.Millisecond)
 			r.start()

@@ -23,7 +23,6 @@ type machine struct {
 	name  string // short
 	space string // of the namespace
 	addr  string
-	cut   bool
 }
 
 var lans atomic.Int64

@@ -25,17 +25,17 @@ func TestDiskThatDropsSyncs(t *testing.T) {
 	w.submit("before", 3)
 	w.check("before", 40*time.Second)
 	w.running("across", 60)
-	h.p.pause() // between two operations of the disk, as it were
+	h.p.Pause() // between two operations of the disk, as it were
 	was := filepath.Join(c.dir, "was")
 	if out, err := c.person.command("cp", "-a", d.under, was).CombinedOutput(); err != nil {
 		t.Fatalf("cp: %v: %s", err, out)
 	}
-	h.p.resume()
+	h.p.Resume()
 	for i := range 5 {
 		w.submit(fmt.Sprintf("acknowledged %d", i), 2)
 	}
 	w.check("acknowledged 0", 40*time.Second)
-	h.p.kill()
+	h.p.Kill()
 	entries, err := os.ReadDir(d.under)
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestDiskThatFlipsBits(t *testing.T) {
 		})
 	}
 	w.kept("output")
-	if !strings.Contains(h.p.said.String(), "it was mended from another node") {
+	if !strings.Contains(h.p.Said(), "it was mended from another node") {
 		t.Error("the hub does not say that its disk damages what it holds")
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"tugline.dev/tugline/test/mesh"
 )
 
 var program string
@@ -33,13 +35,7 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	program = filepath.Join(dir, "tugline")
-	build := exec.Command("go", "build", "-tags", "fault", "-o", program, "tugline.dev/tugline/cmd/tugline")
-	build.Stdout, build.Stderr = os.Stderr, os.Stderr
-	if err := build.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "build tugline:", err)
-		os.Exit(1)
-	}
+	program = mesh.Build(dir, "-tags", "fault")
 	sweep()
 	code := m.Run()
 	os.RemoveAll(dir)

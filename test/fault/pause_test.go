@@ -27,7 +27,7 @@ func TestPausedLeader(t *testing.T) {
 	w := c.work()
 	w.running("first", 40) // ends while the leader is stopped
 	old := c.leader()
-	old.p.pause()
+	old.p.Pause()
 	type asked struct {
 		answer
 		err error
@@ -44,7 +44,7 @@ func TestPausedLeader(t *testing.T) {
 	w.submit("second", 5)
 	w.check("second", 60*time.Second, c.others(old)...)
 	w.check("first", 60*time.Second, c.others(old)...)
-	old.p.resume()
+	old.p.Resume()
 	wg.Wait()
 	if read.err == nil && read.status == http.StatusOK {
 		var j api.Job
@@ -97,9 +97,9 @@ func TestLeaderStutters(t *testing.T) {
 	w.running("first", 60)
 	for i := range 8 {
 		lead := c.leader()
-		lead.p.pause()
+		lead.p.Pause()
 		<-time.After(time.Duration(200+150*i) * time.Millisecond)
-		lead.p.resume()
+		lead.p.Resume()
 	}
 	w.submit("second", 5)
 	w.check("first", 60*time.Second)
@@ -126,10 +126,10 @@ func TestPausedLeaderPermitsNothing(t *testing.T) {
 		"sh", "-c", `while [ ! -e "$1" ]; do sleep 0.1; done; echo hi > greet.sh`, "sh", gate))
 	c.inState(id, fleet.Running, 60*time.Second)
 	old := c.leader()
-	old.p.pause()
+	old.p.Pause()
 	c.write(gate, "")
 	c.succeeded(old)
-	old.p.resume()
+	old.p.Resume()
 	j := c.ended(id, 90*time.Second)
 	if j.State != fleet.Succeeded {
 		t.Fatalf("the job is %s (%s); want succeeded", j.State, j.Reason.Detail)

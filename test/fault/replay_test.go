@@ -148,7 +148,7 @@ func TestReplayedFrames(t *testing.T) {
 				for _, x := range taps {
 					for _, said := range x.recorded() {
 						for _, h := range c.hubs {
-							if !h.p.runs() || len(said) == 0 {
+							if !h.p.Runs() || len(said) == 0 {
 								continue
 							}
 							n++

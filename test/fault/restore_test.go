@@ -31,7 +31,7 @@ func (c *cluster) epoch(want uint64) {
 	c.eventually(40*time.Second, "the hubs are in the new epoch", func() bool {
 		for _, h := range c.hubs {
 			var s api.Status
-			if h.p.runs() && (h.get("/v1/status", &s) != nil || s.Epoch < want) {
+			if h.p.Runs() && (h.get("/v1/status", &s) != nil || s.Epoch < want) {
 				return false
 			}
 		}
@@ -118,12 +118,12 @@ func TestRecoverUnderRunningJobs(t *testing.T) {
 	left, other := c.others(lead)[0], c.others(lead)[1]
 	left.unplug()
 	w.running("unknown", 60)
-	lead.p.kill()
-	other.p.kill()
+	lead.p.Kill()
+	other.p.Kill()
 	lead.wipe()
 	other.wipe()
 	left.plug()
-	left.p.kill()
+	left.p.Kill()
 	out := c.run("hub", "recover", "--data-dir", left.dir)
 	for _, want := range []string{"may be lost", w.jobs["known"], "hub ticket --role hub"} {
 		if !strings.Contains(out, want) {
@@ -154,7 +154,7 @@ func TestRecoverFromBackup(t *testing.T) {
 	file, pass := c.backup()
 	w.running("unknown", 50)
 	for _, h := range c.hubs {
-		h.p.kill()
+		h.p.Kill()
 		h.wipe()
 	}
 	h := c.hubs[0]

@@ -26,7 +26,7 @@ func TestAddressesChange(t *testing.T) {
 	w.running("across", 150)
 	stays := c.others(c.leader())[0]
 	for _, h := range c.hubs {
-		h.p.kill()
+		h.p.Kill()
 	}
 	for i, h := range c.others(stays) {
 		h.move(21 + i)
@@ -84,7 +84,7 @@ func TestAllAddressesChange(t *testing.T) {
 	w := c.work()
 	w.submit("before", 1)
 	for _, h := range c.hubs {
-		h.p.kill()
+		h.p.Kill()
 	}
 	for i, h := range c.hubs {
 		h.move(41 + i)
@@ -117,7 +117,7 @@ func TestAllAddressesChangeAndAreForgotten(t *testing.T) {
 	w := c.work()
 	w.submit("before", 1)
 	for _, h := range c.hubs {
-		h.p.kill()
+		h.p.Kill()
 	}
 	for i, h := range c.hubs {
 		h.move(41 + i)
@@ -127,7 +127,7 @@ func TestAllAddressesChangeAndAreForgotten(t *testing.T) {
 	if w.acknowledges(h, "alone") {
 		t.Error("a hub without a majority took a job")
 	}
-	h.p.stop()
+	h.p.Stop()
 	c.run("hub", "recover", "--data-dir", h.dir)
 	h.restart()
 	for _, x := range c.others(h) {

@@ -30,7 +30,7 @@ func TestSoakHubsDownLongerThanALease(t *testing.T) {
 	long := int((lease + 2*time.Minute) / (100 * time.Millisecond))
 	w.running("across", long)
 	for _, h := range c.hubs {
-		h.p.kill()
+		h.p.Kill()
 	}
 	<-time.After(lease + time.Minute)
 	c.runners[0].unplug() // it has not been heard by the new leader when that begins to wait

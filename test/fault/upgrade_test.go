@@ -24,7 +24,7 @@ func TestRollingUpgrade(t *testing.T) {
 		return func() bool { return c.leader().member(old.id).Kinds == want }
 	}
 	newest := c.leader().member(old.id).Kinds
-	old.p.stop()
+	old.p.Stop()
 	old.faults.Generation = 1
 	old.start()
 	c.eventually(30*time.Second, "the members' list tells what the older hub can read", generation(1))
@@ -34,7 +34,7 @@ func TestRollingUpgrade(t *testing.T) {
 	}
 	w.submit("meanwhile", 3)
 	w.check("meanwhile", 40*time.Second)
-	old.p.stop()
+	old.p.Stop()
 	old.faults.Generation = 0
 	old.start()
 	c.eventually(30*time.Second, "the upgraded hub says so", generation(newest))
@@ -60,7 +60,7 @@ func TestEntryOfANewerRelease(t *testing.T) {
 	c := prepare(t, 1)
 	c.found()
 	h := c.hubs[0]
-	h.p.stop()
+	h.p.Stop()
 	n, err := consensus.Open(consensus.Config{Dir: filepath.Join(h.dir, "raft"), NodeID: h.id, FSM: blind{}})
 	if err != nil {
 		t.Fatal(err)
@@ -79,9 +79,9 @@ func TestEntryOfANewerRelease(t *testing.T) {
 	for range 2 {
 		h.start()
 		h.refuses(78, "newer", "untouched")
-		last := strings.Split(strings.TrimSpace(h.p.said.String()), "\n")
-		if n := strings.Count(h.p.said.String(), "tugline: "); n != 1 || !strings.HasPrefix(last[len(last)-1], "tugline: ") {
-			t.Errorf("the hub says this of it; want one sentence at the end:\n%s", h.p.said)
+		last := strings.Split(strings.TrimSpace(h.p.Said()), "\n")
+		if n := strings.Count(h.p.Said(), "tugline: "); n != 1 || !strings.HasPrefix(last[len(last)-1], "tugline: ") {
+			t.Errorf("the hub says this of it; want one sentence at the end:\n%s", h.p.Said())
 		}
 	}
 	var then uint64

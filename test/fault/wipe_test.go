@@ -25,12 +25,12 @@ func (h *hub) wipe() {
 func (h *hub) refuses(code int, words ...string) {
 	h.c.t.Helper()
 	select {
-	case <-h.p.done:
+	case <-h.p.Ended():
 	case <-time.After(40 * time.Second):
-		h.c.t.Fatalf("hub %s runs; it should have refused:\n%s", h.called, h.p.said)
+		h.c.t.Fatalf("hub %s runs; it should have refused:\n%s", h.called, h.p.Said())
 	}
-	said := h.p.said.String()
-	if got := h.p.cmd.ProcessState.ExitCode(); got != code {
+	said := h.p.Said()
+	if got := h.p.ExitCode(); got != code {
 		h.c.t.Errorf("hub %s ended with %d; want %d:\n%s", h.called, got, code, said)
 	}
 	for _, w := range words {
@@ -54,8 +54,8 @@ func TestWipedVoter(t *testing.T) {
 	wiped, behind := c.others(lead)[0], c.others(lead)[1]
 	behind.unplug()
 	w.submit("acknowledged", 5)
-	wiped.p.kill()
-	lead.p.kill()
+	wiped.p.Kill()
+	lead.p.Kill()
 	copied := filepath.Join(c.dir, "copy")
 	if out, err := c.person.command("cp", "-a", wiped.dir, copied).CombinedOutput(); err != nil {
 		t.Fatalf("cp: %v: %s", err, out)
@@ -96,7 +96,7 @@ func TestWipedVoter(t *testing.T) {
 
 	// The output lies on its own disk: it gives it out with the others gone.
 	for _, h := range c.others(wiped) {
-		h.p.kill()
+		h.p.Kill()
 	}
 	w.kept("old", wiped)
 	for _, h := range c.others(wiped) {
@@ -105,7 +105,7 @@ func TestWipedVoter(t *testing.T) {
 	c.voters(3)
 
 	// What lay on the lost disk comes to light again, and is not let in.
-	wiped.p.stop()
+	wiped.p.Stop()
 	now := wiped.dir
 	wiped.dir = copied
 	id := wiped.id
@@ -140,7 +140,7 @@ func TestWipedFounder(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.running("first", 60)
-	founder.p.kill()
+	founder.p.Kill()
 	founder.wipe()
 	founder.start("--bootstrap")
 	c.leader(c.others(founder)...)

@@ -117,7 +117,7 @@ func (w *work) running(name string, tenths int) (id string) {
 // log is what is kept of a job's output, from the first hub that tells.
 func (c *cluster) log(id string) (out string) {
 	for _, h := range c.likely() {
-		if h.p.runs() {
+		if h.p.Runs() {
 			if text, err := h.log(id); err == nil {
 				c.answers.Store(h)
 				return text
@@ -168,7 +168,7 @@ func (w *work) kept(name string, at ...*hub) {
 	}
 	id, want := w.jobs[name], w.output(name, w.tenths[name])
 	for _, h := range at {
-		if !h.p.runs() {
+		if !h.p.Runs() {
 			continue
 		}
 		var got string

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -46,10 +45,9 @@ func NewCluster(t *testing.T, n int, adjust ...func(*Node)) *Cluster {
 	t.Cleanup(func() {
 		for _, n := range c.Nodes {
 			if n.Process != nil {
-				n.Resume()
 				n.Process.Stop()
 				if t.Failed() {
-					t.Logf("--- node %d (%s) said:\n%s", n.N, n.ID, tail(n.Process.Said(), 6000))
+					t.Logf("--- node %d (%s) said:\n%s", n.N, n.ID, Tail(n.Process.Said(), 6000))
 				}
 			}
 		}
@@ -204,8 +202,8 @@ func (n *Node) Kill() { n.Process.Kill() }
 func (n *Node) Stop() { n.Process.Stop() }
 
 // Pause stops the node's process without ending it, and Resume has it go on.
-func (n *Node) Pause()  { n.Process.cmd.Process.Signal(syscall.SIGSTOP) }
-func (n *Node) Resume() { n.Process.cmd.Process.Signal(syscall.SIGCONT) }
+func (n *Node) Pause()  { n.Process.Pause() }
+func (n *Node) Resume() { n.Process.Resume() }
 
 // Wipe removes the node's data; it must not run.
 func (n *Node) Wipe() {
@@ -215,17 +213,7 @@ func (n *Node) Wipe() {
 }
 
 // Runs says whether the node's process lives.
-func (n *Node) Runs() bool {
-	if n.Process == nil {
-		return false
-	}
-	select {
-	case <-n.Process.done:
-		return false
-	default:
-		return true
-	}
-}
+func (n *Node) Runs() bool { return n.Process.Runs() }
 
 // alive fails the test where the node has ended by itself.
 func (n *Node) alive() {

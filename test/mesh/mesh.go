@@ -13,9 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -31,22 +30,29 @@ func Main(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	binary = filepath.Join(dir, "tugline")
-	build := exec.Command("go", "build", "-o", binary, "tugline.dev/tugline/cmd/tugline")
-	build.Stdout, build.Stderr = os.Stderr, os.Stderr
-	if err := build.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "build tugline:", err)
-		os.Exit(1)
-	}
+	binary = Build(dir)
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)
 }
 
+// Build builds the binary in a directory and gives its path; flags are those of go
+// build. Where it can't be built nothing can be tested, and the process exits.
+func Build(dir string, flags ...string) string {
+	program := filepath.Join(dir, "tugline")
+	build := exec.Command("go", slices.Concat([]string{"build", "-o", program}, flags, []string{"tugline.dev/tugline/cmd/tugline"})...)
+	build.Stdout, build.Stderr = os.Stderr, os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "build tugline:", err)
+		os.Exit(1)
+	}
+	return program
+}
+
 // Binary is the path of the binary that Main built.
 func Binary() string { return binary }
 
-// mesh is one hub and one runner as processes of their own.
+// Mesh is one hub and one runner as processes of their own.
 type Mesh struct {
 	T      *testing.T
 	Dir    string
@@ -61,31 +67,6 @@ type Mesh struct {
 	Ticket []string // of the making of the runner's ticket
 	Hubs   string   // what the command line is told of hubs, where it is not the one
 	Secret string   // the operator's token, where the hub's directory may go
-}
-
-// process is one tugline process and what it says.
-type Process struct {
-	name string
-	cmd  *exec.Cmd
-	log  *lockedBuffer
-	done chan struct{}
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 func freePort(t *testing.T) string {
@@ -110,14 +91,11 @@ func New(t *testing.T) *Mesh {
 			if p != nil {
 				p.Stop()
 				if t.Failed() {
-					t.Logf("--- %s said:\n%s", p.name, tail(p.log.String(), 8000))
+					t.Logf("--- %s said:\n%s", p.name, Tail(p.Said(), 8000))
 				}
 			}
 		}
-		for _, left := range m.processes() {
-			t.Errorf("a process is left: %s", left)
-		}
-		m.endAll()
+		NoneLeft(t, m.marks()...)
 	})
 	return m
 }
@@ -134,15 +112,12 @@ func Up(t *testing.T) *Mesh {
 
 func (m *Mesh) Launch(name string, args ...string) *Process {
 	m.T.Helper()
-	p := &Process{name: name, cmd: exec.Command(binary, args...), log: new(lockedBuffer), done: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	p.cmd.Env = append(m.Env(), m.Vars...)
-	p.cmd.WaitDelay = time.Second
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := p.cmd.Start(); err != nil {
+	cmd := exec.Command(binary, args...)
+	cmd.Env = append(m.Env(), m.Vars...)
+	p, err := Start(name, cmd)
+	if err != nil {
 		m.T.Fatal(err)
 	}
-	go func() { p.cmd.Wait(); close(p.done) }()
 	return p
 }
 
@@ -182,10 +157,8 @@ func (m *Mesh) StartHub() {
 	}
 	m.Hub = m.Launch("hub", args...)
 	m.Eventually(15*time.Second, "the hub is ready", func() bool {
-		select {
-		case <-m.Hub.done:
-			m.T.Fatalf("the hub ended:\n%s", m.Hub.log)
-		default:
+		if !m.Hub.Runs() {
+			m.T.Fatalf("the hub ended:\n%s", m.Hub.Said())
 		}
 		out, _, code := m.Try("hub", "status", "--json")
 		return code == 0 && strings.Contains(out, `"leader"`)
@@ -215,31 +188,6 @@ func (m *Mesh) Online() {
 		out, _, code := m.Try("runner", "list", "--json")
 		return code == 0 && json.Unmarshal([]byte(out), &rs) == nil && len(rs.Runners) == 1 && rs.Runners[0].State == "online"
 	})
-}
-
-// Said is what a process has written so far.
-func (p *Process) Said() string { return p.log.String() }
-
-// Kill ends a process with -9 and waits until it is gone.
-func (p *Process) Kill() {
-	p.cmd.Process.Kill()
-	<-p.done
-}
-
-// Stop ends a process as an operator would.
-func (p *Process) Stop() {
-	select {
-	case <-p.done:
-		return
-	default:
-	}
-	p.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-p.done:
-	case <-time.After(15 * time.Second):
-		p.cmd.Process.Kill()
-		<-p.done
-	}
 }
 
 // Try runs the command line and gives what it printed and its exit code.
@@ -328,40 +276,12 @@ func (m *Mesh) Eventually(within time.Duration, what string, ok func() bool) {
 	}
 }
 
-// processes lists what still carries the mesh's mark, but for this test itself.
-func (m *Mesh) processes() []string {
-	var out []string
-	for i := 0; i < 50; i++ { // what was told to end may take a moment
-		if out = m.Marked(); len(out) == 0 {
-			return nil
-		}
-		<-time.After(100 * time.Millisecond)
-	}
-	return out
-}
+// marks are the words in the environment of whatever the mesh starts. Jobs do not get
+// the mark, but the home.
+func (m *Mesh) marks() []string { return []string{"E2E_MESH=" + m.Dir, "HOME=" + m.Dir + "/"} }
 
-func (m *Mesh) Marked() []string {
-	var out []string
-	dirs, _ := filepath.Glob("/proc/[0-9]*")
-	for _, d := range dirs {
-		env, err := os.ReadFile(d + "/environ")
-		// Jobs do not get the mark, but the home.
-		if err != nil || !bytes.Contains(env, []byte("E2E_MESH="+m.Dir)) && !bytes.Contains(env, []byte("HOME="+m.Dir+"/")) {
-			continue
-		}
-		cmd, _ := os.ReadFile(d + "/cmdline")
-		out = append(out, filepath.Base(d)+" "+strings.ReplaceAll(string(cmd), "\x00", " "))
-	}
-	return out
-}
-
-func (m *Mesh) endAll() {
-	for _, line := range m.Marked() {
-		var pid int
-		fmt.Sscan(line, &pid)
-		syscall.Kill(pid, syscall.SIGKILL)
-	}
-}
+// Marked lists what of the mesh runs.
+func (m *Mesh) Marked() []string { return marked(m.marks()) }
 
 func (m *Mesh) Git(dir string, args ...string) string {
 	m.T.Helper()
@@ -398,13 +318,6 @@ func (m *Mesh) Supervisors() []int {
 		}
 	}
 	return out
-}
-
-func tail(s string, n int) string {
-	if len(s) > n {
-		return "…" + s[len(s)-n:]
-	}
-	return s
 }
 
 // Repository makes a small repository with one commit.
