@@ -223,8 +223,8 @@ func (g *Gossip) Leave() error {
 	return nil
 }
 
-// Close ends the gossip without a word. With others about it takes half a second, as
-// long as a probe that is under way, more while this machine is slow. It may be called
+// Close ends the gossip without a word. With others about it takes a second, in which
+// a probe that is under way ends, more while this machine is slow. It may be called
 // again.
 func (g *Gossip) Close() error {
 	var err error
