@@ -87,9 +87,6 @@ func (v *Client) SetHubs(hubs []Hub) error {
 // Rekey is as Mesh.Rekey.
 func (v *Client) Rekey(key PrivateKey) error { return v.mesh.Rekey(key) }
 
-// Mesh is the tunnel itself, for its Status.
-func (v *Client) Mesh() *Mesh { return v.mesh }
-
 // Close cuts the tunnel.
 func (v *Client) Close() error { return v.mesh.Close() }
 

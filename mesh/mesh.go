@@ -55,7 +55,6 @@ type Config struct {
 	Listen  string       // UDP host:port; empty host: all addresses; port 0 or empty: any port
 	MTU     int          // bytes inside the tunnel, 1280 to 65455; 0 = DefaultMTU
 	Logger  *slog.Logger // nil: nothing is logged
-	Bind    conn.Bind    // for tests: instead of UDP sockets
 
 	class Class
 	addr  netip.Addr
@@ -113,13 +112,9 @@ func start(c Config) (*Mesh, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	bind := c.Bind
-	switch {
-	case bind != nil:
-	case host.IsUnspecified():
+	var bind conn.Bind = &hostBind{host: host}
+	if host.IsUnspecified() {
 		bind = conn.NewDefaultBind()
-	default:
-		bind = &hostBind{host: host}
 	}
 
 	m := &Mesh{

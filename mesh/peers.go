@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -232,10 +233,6 @@ func (m *Mesh) everybody() []*member { return slices.Collect(maps.Values(m.membe
 func (m *Mesh) node(id string) *member {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.nodeLocked(id)
-}
-
-func (m *Mesh) nodeLocked(id string) *member {
 	if id == m.cfg.ID && m.cfg.class == ClassNode {
 		return m.myself
 	}
@@ -258,7 +255,7 @@ func (m *Mesh) Rekey(key PrivateKey) error {
 	}
 	for _, p := range m.members {
 		if slices.ContainsFunc(p.links, func(l *link) bool { return l.key == key.Public() }) {
-			return fmt.Errorf("change the mesh key: %s has this key: %w", cmpID(p), fleet.Conflict)
+			return fmt.Errorf("change the mesh key: %s has this key: %w", p.called(), fleet.Conflict)
 		}
 	}
 	// No packet leaves between the two changes: it would bear the address of one key
@@ -284,9 +281,5 @@ func (m *Mesh) Rekey(key PrivateKey) error {
 	return nil
 }
 
-func cmpID(p *member) string {
-	if p.id == "" {
-		return "a guest"
-	}
-	return p.id
-}
+// called is the member's id, in words where it has none.
+func (m *member) called() string { return cmp.Or(m.id, "a guest") }
