@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// pair gives a connection through the tunnel over loopback.
+// benchPair gives a connection through the tunnel over loopback.
 func benchPair(b *testing.B, listenAt string, mtu int) (here, there net.Conn) {
 	x, y := newNodeAt(b, "n-x", listenAt, mtu), newNodeAt(b, "n-y", listenAt, mtu)
 	px, py := x.peer(), y.peer()

@@ -46,7 +46,7 @@ func newNodeAt(t testing.TB, id, listen string, mtu int) testNode {
 	return testNode{m, key}
 }
 
-// mesh makes nodes that all know each other.
+// newNodes makes nodes that all know each other.
 func newNodes(t testing.TB, n int) []testNode {
 	t.Helper()
 	var all []testNode

@@ -27,18 +27,35 @@ func eventually(t testing.TB, what string, limit time.Duration, ok func() bool) 
 	return time.Since(began)
 }
 
-// TestRoaming: a node whose address changes is followed, and a stale word in the set
-// does not undo it.
-func TestRoaming(t *testing.T) {
-	a, b := newNode(t, "n-a"), newNode(t, "n-b")
-	r := newRelay(t, b.ListenAddr())
-	viaRelay := b.peer()
-	viaRelay.Endpoints = []string{r.addr()}
-	a.SetPeers([]Peer{viaRelay})
+// calls has the node a call b, known to it as p, which knows a by its key only and
+// echoes.
+func calls(t testing.TB, a, b testNode, p Peer) {
+	t.Helper()
+	a.SetPeers([]Peer{p})
 	unknown := a.peer()
 	unknown.Endpoints = nil
 	b.SetPeers([]Peer{unknown})
 	echo(t, listen(t, b.Mesh, PortRaft))
+}
+
+// relayed gives two nodes, of which n-a calls n-b through a relay.
+func relayed(t testing.TB, tune ...func(*relay)) (a, b testNode, r *relay) {
+	t.Helper()
+	a, b = newNode(t, "n-a"), newNode(t, "n-b")
+	r = newRelay(t, b.ListenAddr())
+	for _, f := range tune {
+		f(r)
+	}
+	p := b.peer()
+	p.Endpoints = []string{r.addr()}
+	calls(t, a, b, p)
+	return a, b, r
+}
+
+// TestRoaming: a node whose address changes is followed, and a stale word in the set
+// does not undo it.
+func TestRoaming(t *testing.T) {
+	a, b, r := relayed(t)
 	c := dial(t, a.Mesh, "n-b", PortRaft)
 	if err := say(c, "one"); err != nil {
 		t.Fatal(err)
@@ -52,8 +69,9 @@ func TestRoaming(t *testing.T) {
 	if before == after || !after.IsValid() {
 		t.Errorf("the endpoint is %s after the move, and was %s", after, before)
 	}
-	unknown.Endpoints = []string{"127.0.0.1:9"}
-	b.SetPeers([]Peer{unknown})
+	stale := a.peer()
+	stale.Endpoints = []string{"127.0.0.1:9"}
+	b.SetPeers([]Peer{stale})
 	if err := say(c, "three"); err != nil {
 		t.Fatal(err)
 	}
@@ -75,11 +93,7 @@ func TestCandidates(t *testing.T) {
 	p := b.peer()
 	_, port, _ := net.SplitHostPort(p.Endpoints[0])
 	p.Endpoints = []string{hole.LocalAddr().String(), "no.such.host.invalid:7441"}
-	a.SetPeers([]Peer{p})
-	unknown := a.peer()
-	unknown.Endpoints = nil
-	b.SetPeers([]Peer{unknown})
-	echo(t, listen(t, b.Mesh, PortRaft))
+	calls(t, a, b, p)
 	if _, err := a.Dial(soon(t, 300), "n-b", PortRaft); err == nil {
 		t.Fatal("a peer was reached by a hole")
 	}
@@ -275,16 +289,7 @@ func TestKeyMoves(t *testing.T) {
 // TestBadLine: over a line that loses a tenth and delays the rest, everything arrives.
 func TestBadLine(t *testing.T) {
 	t.Parallel()
-	a, b := newNode(t, "n-a"), newNode(t, "n-b")
-	r := newRelay(t, b.ListenAddr())
-	r.bad(0.1, 5*time.Millisecond)
-	p := b.peer()
-	p.Endpoints = []string{r.addr()}
-	a.SetPeers([]Peer{p})
-	unknown := a.peer()
-	unknown.Endpoints = nil
-	b.SetPeers([]Peer{unknown})
-	echo(t, listen(t, b.Mesh, PortRaft))
+	a, _, _ := relayed(t, func(r *relay) { r.bad(0.1, 5*time.Millisecond) })
 	began := time.Now()
 	c := dial(t, a.Mesh, "n-b", PortRaft)
 	t.Logf("connected after %v", time.Since(began))
@@ -334,15 +339,7 @@ func TestGarbage(t *testing.T) {
 // something to send or not.
 func TestDeadPeer(t *testing.T) {
 	t.Parallel()
-	a, b := newNode(t, "n-a"), newNode(t, "n-b")
-	r := newRelay(t, b.ListenAddr())
-	p := b.peer()
-	p.Endpoints = []string{r.addr()}
-	a.SetPeers([]Peer{p})
-	unknown := a.peer()
-	unknown.Endpoints = nil
-	b.SetPeers([]Peer{unknown})
-	echo(t, listen(t, b.Mesh, PortRaft))
+	a, _, r := relayed(t)
 	idle, busy := dial(t, a.Mesh, "n-b", PortRaft), dial(t, a.Mesh, "n-b", PortRaft)
 	for _, c := range []net.Conn{idle, busy} {
 		if err := say(c, "x"); err != nil {
