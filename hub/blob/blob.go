@@ -231,7 +231,7 @@ func (s *Store) Delete(d fleet.Digest) error {
 		err = s.remove(sh, d, stat.Size())
 	}
 	if err != nil {
-		return fmt.Errorf("delete blob %s: %w", d, err)
+		return fmt.Errorf("delete blob %s: %w", d, s.coded(err))
 	}
 	return nil
 }
@@ -282,7 +282,7 @@ func (s *Store) stored(ctx context.Context, d fleet.Digest, size int64) (bool, e
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	info, err := s.Renew(d)
+	info, err := s.renew(d)
 	switch {
 	case errors.Is(err, fleet.BlobMissing):
 		return false, nil
@@ -295,9 +295,4 @@ func (s *Store) stored(ctx context.Context, d fleet.Digest, size int64) (bool, e
 }
 
 // coded gives an error of a write its code, and tells of a disk that fails.
-func (s *Store) coded(err error) error {
-	if durable.Broken(err) {
-		s.broken(err)
-	}
-	return durable.Coded(err)
-}
+func (s *Store) coded(err error) error { return durable.Report(err, s.broken) }

@@ -3,7 +3,6 @@ package blob
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"tugline.dev/tugline/hub/durable"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -47,42 +47,10 @@ func (s *Store) write(ctx context.Context, d fleet.Digest, size int64, r io.Read
 			os.Remove(path) // the first error is the one to tell
 		}
 	}()
-	if err := errors.Join(fill(ctx, f, d, size, r), f.Close()); err != nil {
+	if err := errors.Join(durable.Fill(ctx, f, d, size, r, fleet.BlobDigest), f.Close()); err != nil {
 		return err
 	}
 	return publish(d, size, path)
-}
-
-// fill writes exactly size bytes from r, checks their digest and makes them
-// durable.
-func fill(ctx context.Context, f file, d fleet.Digest, size int64, r io.Reader) error {
-	sum := sha256.New()
-	buf := make([]byte, min(max(size, 1), 256<<10))
-	var n int64
-	for n < size {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		m, err := io.ReadFull(r, buf[:min(int64(len(buf)), size-n)])
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return fmt.Errorf("%d bytes came, not %d: %w", n+int64(m), size, fleet.BlobDigest)
-		}
-		if err != nil {
-			return err
-		}
-		sum.Write(buf[:m])
-		if _, err := f.WriteAt(buf[:m], n); err != nil {
-			return err
-		}
-		n += int64(m)
-	}
-	if m, _ := io.ReadFull(r, buf[:1]); m > 0 {
-		return fmt.Errorf("more than %d bytes came: %w", size, fleet.BlobDigest)
-	}
-	if got := hexSum(sum.Sum(nil)); got != d {
-		return fmt.Errorf("the bytes have digest %s: %w", got, fleet.BlobDigest)
-	}
-	return f.Sync()
 }
 
 func hexSum(sum []byte) fleet.Digest { return fleet.Digest(hex.EncodeToString(sum)) }

@@ -56,6 +56,11 @@ func (s *Store) EachIn(first byte, f func(Info) bool) error {
 // counts as stored now, so that DeleteUnused leaves it alone until the record is
 // there. Put and Upload renew what they find. Errors: fleet.BlobMissing, BadRequest.
 func (s *Store) Renew(d fleet.Digest) (Info, error) {
+	info, err := s.renew(d)
+	return info, s.coded(err)
+}
+
+func (s *Store) renew(d fleet.Digest) (Info, error) {
 	if err := checkDigest(d); err != nil {
 		return Info{}, err
 	}
@@ -94,7 +99,7 @@ func (s *Store) DeleteUnused(d fleet.Digest, since time.Time) (freed int64, err 
 		err = s.remove(sh, d, stat.Size())
 	}
 	if err != nil {
-		return 0, fmt.Errorf("delete blob %s: %w", d, err)
+		return 0, fmt.Errorf("delete blob %s: %w", d, s.coded(err))
 	}
 	return stat.Size(), nil
 }

@@ -1,9 +1,12 @@
 // Package durable holds what the stores of a hub node need so that a file, its
-// length and its name survive a power cut, and the code for a full disk. It keeps
-// no state and decides nothing.
+// length and its name survive a power cut, and what they tell of a disk that is full
+// or fails. It keeps no state and decides nothing.
 package durable
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -72,6 +75,38 @@ func WriteFile(path string, data []byte) error {
 	return SyncDir(filepath.Dir(path))
 }
 
+// Fill writes the size bytes of r into f, checks their digest and makes them durable.
+// Other bytes, fewer or more are refused with the code wrong; other errors are the
+// context's, the disk's, and what r fails with.
+func Fill(ctx context.Context, f File, d fleet.Digest, size int64, r io.Reader, wrong fleet.Code) error {
+	sum := sha256.New()
+	buf := make([]byte, min(max(size, 1), 256<<10))
+	for n := int64(0); n < size; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		m, err := io.ReadFull(r, buf[:min(int64(len(buf)), size-n)])
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return fmt.Errorf("%d bytes came, not %d: %w", n+int64(m), size, wrong)
+		}
+		if err != nil {
+			return err
+		}
+		sum.Write(buf[:m])
+		if _, err := f.WriteAt(buf[:m], n); err != nil {
+			return err
+		}
+		n += int64(m)
+	}
+	if m, _ := io.ReadFull(r, buf[:1]); m > 0 {
+		return fmt.Errorf("more than %d bytes came: %w", size, wrong)
+	}
+	if got := fleet.Digest(hex.EncodeToString(sum.Sum(nil))); got != d {
+		return fmt.Errorf("the bytes have digest %s, not %s: %w", got, d, wrong)
+	}
+	return f.Sync()
+}
+
 // Broken says whether an error of a write means that the disk itself fails, so that
 // trying again is of no use.
 func Broken(err error) bool {
@@ -81,6 +116,14 @@ func Broken(err error) bool {
 		}
 	}
 	return false
+}
+
+// Report is Coded for a store's owner: broken is told of a disk that fails.
+func Report(err error, broken func(error)) error {
+	if Broken(err) {
+		broken(err)
+	}
+	return Coded(err)
 }
 
 // Coded adds the code for a full disk, which callers tell apart: it passes when

@@ -1,10 +1,13 @@
 package durable
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -61,5 +64,43 @@ func TestCoded(t *testing.T) {
 	}
 	if Coded(nil) != nil {
 		t.Error("no error becomes one")
+	}
+}
+
+// TestReport: a disk that fails is told of, one that is full is not.
+func TestReport(t *testing.T) {
+	for err, want := range map[error]bool{
+		syscall.EIO: true, syscall.EROFS: true, syscall.ENOSPC: false, os.ErrNotExist: false,
+		&os.PathError{Op: "sync", Path: "f", Err: syscall.EIO}: true,
+	} {
+		told := false
+		got := Report(err, func(error) { told = true })
+		if told != want || !errors.Is(got, err) {
+			t.Errorf("%v: told %v, want %v; becomes %v", err, told, want, got)
+		}
+	}
+	if Report(nil, func(error) { t.Error("told of no error") }) != nil {
+		t.Error("no error becomes one")
+	}
+}
+
+// TestFill: only the bytes that were promised are taken.
+func TestFill(t *testing.T) {
+	const text = "just these"
+	sum := sha256.Sum256([]byte(text))
+	for came, want := range map[string]error{text: nil, text[1:]: fleet.BlobDigest, text + "!": fleet.BlobDigest, "other byte": fleet.BlobDigest} {
+		f, err := Open(filepath.Join(t.TempDir(), "f"), os.O_RDWR|os.O_CREATE)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = Fill(t.Context(), f, fleet.Digest(hex.EncodeToString(sum[:])), int64(len(text)), strings.NewReader(came), fleet.BlobDigest)
+		if !errors.Is(err, want) {
+			t.Errorf("%q: %v, want %v", came, err, want)
+		}
+		got := make([]byte, len(text))
+		if _, err := f.ReadAt(got, 0); want == nil && (err != nil || string(got) != text) {
+			t.Errorf("the file has %q, %v", got, err)
+		}
+		f.Close()
 	}
 }

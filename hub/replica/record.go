@@ -279,9 +279,4 @@ func parseEntry(data []byte) (e entry, rest []byte, err error) {
 }
 
 // coded gives an error of a write its code, and tells of a disk that fails.
-func (r *record) coded(err error) error {
-	if durable.Broken(err) {
-		r.broken(err)
-	}
-	return durable.Coded(err)
-}
+func (r *record) coded(err error) error { return durable.Report(err, r.broken) }

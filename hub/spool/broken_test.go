@@ -33,4 +33,11 @@ func TestBrokenDiskIsTold(t *testing.T) {
 	if len(told) == 0 || !errors.Is(told[0], syscall.EIO) {
 		t.Errorf("told %v of a broken disk", told)
 	}
+	d.set(-1, nil, nil)
+	mustAppend(t, s, k, 0, "abcd")
+	told = nil
+	d.set(-1, nil, syscall.EIO)
+	if err := s.Cut(k, 2); !errors.Is(err, syscall.EIO) || len(told) == 0 {
+		t.Errorf("cut on a broken disk: %v, told %v", err, told)
+	}
 }

@@ -124,7 +124,7 @@ func (s *Store) Cut(k Key, size int64) error {
 	st.write.Lock()
 	defer st.write.Unlock()
 	if err := s.cut(st, size); err != nil {
-		return fmt.Errorf("cut %s at %d: %w", k, size, err)
+		return fmt.Errorf("cut %s at %d: %w", k, size, s.coded(err))
 	}
 	return nil
 }
@@ -238,7 +238,7 @@ func (c *Received) receive(ctx context.Context, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if err = errors.Join(receive(ctx, f, c.length, c.digest, r), f.Close()); err != nil {
+	if err = errors.Join(durable.Fill(ctx, f, c.digest, c.length, r, fleet.SpoolMismatch), f.Close()); err != nil {
 		os.Remove(c.tmp) // the first error is the one to tell
 	}
 	return err
@@ -265,32 +265,6 @@ func (c *Received) Discard() {
 	if err := os.Remove(c.tmp); err != nil {
 		c.store.log.Warn("removing a discarded copy failed", "job", c.key.Job, "fence", c.key.Fence, "err", err)
 	}
-}
-
-func receive(ctx context.Context, f file, length int64, digest fleet.Digest, r io.Reader) error {
-	sum := sha256.New()
-	buf := make([]byte, min(length, 256<<10))
-	for n := int64(0); n < length; {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		m, err := io.ReadFull(r, buf[:min(int64(len(buf)), length-n)])
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return fmt.Errorf("%d bytes came, not %d: %w", n+int64(m), length, fleet.SpoolMismatch)
-		}
-		if err != nil {
-			return err
-		}
-		sum.Write(buf[:m])
-		if _, err := f.WriteAt(buf[:m], n); err != nil {
-			return err
-		}
-		n += int64(m)
-	}
-	if got := fleet.Digest(hex.EncodeToString(sum.Sum(nil))); got != digest {
-		return fmt.Errorf("the bytes have digest %s, not %s: %w", got, digest, fleet.SpoolMismatch)
-	}
-	return f.Sync()
 }
 
 // replace gives the file at tmp, which is durable, the stream's name and seals it.

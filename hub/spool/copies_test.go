@@ -119,6 +119,7 @@ func TestPut(t *testing.T) {
 	}{
 		{"other bytes", "A finished stream", sumOf(text), len(text), fleet.SpoolMismatch},
 		{"fewer bytes", text[:5], sumOf(text), len(text), fleet.SpoolMismatch},
+		{"more bytes", text + "!", sumOf(text), len(text), fleet.SpoolMismatch},
 		{"no digest", text, "", len(text), fleet.BadRequest},
 		{"nothing", "", sumOf(""), 0, fleet.BadRequest},
 		{"too many", text, sumOf(text), 101, fleet.TooLarge},

@@ -33,7 +33,7 @@ func (s *Store) Delete(job fleet.JobID) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("delete streams of job %s: %w", job, err)
+		return fmt.Errorf("delete streams of job %s: %w", job, s.coded(err))
 	}
 	return nil
 }

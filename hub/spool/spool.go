@@ -127,15 +127,16 @@ func Open(c Config) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		dir:  filepath.Clean(c.Dir),
-		max:  c.MaxStream,
-		log:  c.Logger,
-		room: c.Room, broken: c.Broken,
-		files: newFiles(c.OpenFiles, c.Open),
-		syncs: make(chan struct{}, maxSyncs),
-		done:  make(chan struct{}),
-		jobs:  map[fleet.JobID][]*stream{},
-		born:  make(chan struct{}),
+		dir:    filepath.Clean(c.Dir),
+		max:    c.MaxStream,
+		log:    c.Logger,
+		room:   c.Room,
+		broken: c.Broken,
+		files:  newFiles(c.OpenFiles, c.Open),
+		syncs:  make(chan struct{}, maxSyncs),
+		done:   make(chan struct{}),
+		jobs:   map[fleet.JobID][]*stream{},
+		born:   make(chan struct{}),
 	}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open spool: %w", durable.Coded(err))
@@ -275,9 +276,4 @@ func compareKeys(a, b Key) int {
 }
 
 // coded gives an error of a write its code, and tells of a disk that fails.
-func (s *Store) coded(err error) error {
-	if durable.Broken(err) {
-		s.broken(err)
-	}
-	return durable.Coded(err)
-}
+func (s *Store) coded(err error) error { return durable.Report(err, s.broken) }
