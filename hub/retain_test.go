@@ -33,27 +33,47 @@ func (n *node) agent(prompt string) fleet.JobID {
 // ran has a runner that is not there run a job's turn, with some output, and finish it.
 func (n *node) ran(id fleet.JobID, e *fleet.Evidence, v *fleet.Verdict) fleet.Fence {
 	n.t.Helper()
-	if _, ok := n.hub.entries.View().Runner("r-lead"); !ok {
-		n.must(&state.CreateTicket{Hash: web.HashSecret("t"), TTL: time.Hour, Uses: 1})
-		n.must(&state.Enrol{ID: "r-lead", Ticket: web.HashSecret("t"), Name: "lead", SignKey: []byte("s"), BoxKey: []byte("b")})
-	}
-	f := n.must(&state.AssignJob{Job: id, Runner: "r-lead", Turn: 1, Slots: 9}).Fence
 	base := ""
 	if e != nil {
 		base = e.Base
 	}
+	f := n.finish(n.absent(), id, base, e, v)
+	n.seal(id, f)
+	return f
+}
+
+// absent enrols a runner that never comes.
+func (n *node) absent() fleet.RunnerID {
+	n.t.Helper()
+	if _, ok := n.hub.entries.View().Runner("r-lead"); !ok {
+		n.must(&state.CreateTicket{Hash: web.HashSecret("t"), TTL: time.Hour, Uses: 1})
+		n.must(&state.Enrol{ID: "r-lead", Ticket: web.HashSecret("t"), Name: "lead", SignKey: []byte("s"), BoxKey: []byte("b")})
+	}
+	return "r-lead"
+}
+
+// someOutput is what a job that was finished here has written.
+var someOutput = fleet.AppendFrame(nil, fleet.Frame{Kind: fleet.FrameStdout, Payload: []byte("some output\n")})
+
+// finish takes a job's turn to its end, but for the seal of its output.
+func (n *node) finish(r fleet.RunnerID, id fleet.JobID, base string, e *fleet.Evidence, v *fleet.Verdict) fleet.Fence {
+	n.t.Helper()
+	f := n.must(&state.AssignJob{Job: id, Runner: r, Turn: 1, Slots: 9}).Fence
 	n.must(&state.AcceptAttempt{Job: id, Fence: f, BaseCommit: base})
-	k := spool.Key{Job: id, Fence: f, Name: spool.Output}
-	end, err := n.hub.spool.Append(n.t.Context(), k, 0, fleet.AppendFrame(nil, fleet.Frame{Kind: fleet.FrameStdout, Payload: []byte("some output\n")}))
-	if err != nil {
+	if _, err := n.hub.spool.Append(n.t.Context(), spool.Key{Job: id, Fence: f, Name: spool.Output}, 0, someOutput); err != nil {
 		n.t.Fatal(err)
 	}
-	n.must(&state.FinishAttempt{Job: id, Fence: f, Exit: fleet.Exit{Reason: "exited"}, Class: fleet.ClassOK, FinishedAt: time.Now(), Output: end, Evidence: e, Verdict: v})
-	if err := n.hub.spool.Seal(n.t.Context(), k, end, ""); err != nil {
+	n.must(&state.FinishAttempt{Job: id, Fence: f, Exit: fleet.Exit{Reason: "exited"}, Class: fleet.ClassOK, FinishedAt: time.Now(), Output: int64(len(someOutput)), Evidence: e, Verdict: v})
+	return f
+}
+
+func (n *node) seal(id fleet.JobID, f fleet.Fence) {
+	n.t.Helper()
+	end := int64(len(someOutput))
+	if err := n.hub.spool.Seal(n.t.Context(), spool.Key{Job: id, Fence: f, Name: spool.Output}, end, ""); err != nil {
 		n.t.Fatal(err)
 	}
 	n.must(&state.SealLog{Job: id, Fence: f, Output: end})
-	return f
 }
 
 func (n *node) has(d fleet.Digest) bool {

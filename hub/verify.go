@@ -28,8 +28,8 @@ func judge(j *fleet.Job, _ *fleet.Turn, f *wire.Finished) *fleet.Verdict {
 }
 
 // verify completes the evidence of finished attempts and settles their jobs. A job
-// whose evidence is incomplete waits for it; fifteen minutes after the runner was
-// heard last a person is asked, and evidence that comes later still settles it.
+// whose evidence is incomplete waits for it while it may still come; then a person is
+// asked, and evidence that comes later still settles it.
 func (l *term) verify(ctx context.Context) {
 	var due []state.Open
 	l.hub.entries.View().OpenAtRest(func(o state.Open) bool {
@@ -48,13 +48,26 @@ func (l *term) decide(ctx context.Context, j *fleet.Job, a *fleet.Attempt) {
 	seen := *a
 	seen.Evidence = ev
 	v := gate.Judge(j.Spec, &seen)
-	if v.Decision == fleet.Unknown {
-		p, _ := l.hub.sessions.PresenceOf(a.Runner)
-		if time.Since(later(l.since, p.LastBeat)) < fleet.EvidenceWait {
-			return
-		}
+	if v.Decision == fleet.Unknown && l.awaited(a, ev) {
+		return
 	}
 	l.propose(ctx, &state.DecideJob{Job: j.ID, Fence: a.Fence, Verdict: v, Evidence: ev})
+}
+
+// awaited says whether what an attempt's evidence lacks may still come: for fifteen
+// minutes since its runner was heard, and where that has sent all it had, for fifteen
+// minutes since the end however often it is heard. A bundle that is here and says
+// something else gets no better.
+func (l *term) awaited(a *fleet.Attempt, ev *fleet.Evidence) bool {
+	if ev != nil && ev.BundleError != "" {
+		return false
+	}
+	last := l.since
+	if !a.Log.Sealed || l.hub.entries.View().Meta().Time.Sub(a.PhaseAt) < fleet.EvidenceWait {
+		p, _ := l.hub.sessions.PresenceOf(a.Runner)
+		last = later(last, p.LastBeat)
+	}
+	return time.Since(last) < fleet.EvidenceWait
 }
 
 // late settles jobs that a person was asked about because a bundle had not come,
