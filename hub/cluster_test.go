@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -225,4 +226,42 @@ func TestTwoAreTooFewToLoseOne(t *testing.T) {
 	a.eventually("members says so", func() bool {
 		return strings.Contains(strings.Join(a.members().Warnings, "; "), "no node leads")
 	})
+}
+
+// TestReplacedWhileItVotes: the node that a ticket replaces gives up its vote before it
+// is cut off; of two voters the other one would wait for it for ever. The only voter is
+// not replaced.
+func TestReplacedWhileItVotes(t *testing.T) {
+	a := startWith(t, func() Config { c := meshed(t.TempDir()); c.Bootstrap = true; return c }(), time.Now)
+	cfg := meshed(t.TempDir())
+	cfg.Listen, cfg.Ticket = "127.0.0.1:0", a.ticket(api.TicketRequest{Replace: a.hub.id.Node, Uses: 1})
+	if h, err := New(cfg); !errors.Is(err, fleet.Conflict) || !strings.Contains(err.Error(), "only voter") {
+		t.Errorf("the only voter was replaced: %v", err)
+		if h != nil {
+			h.Close()
+		}
+	}
+
+	b := a.join(t.TempDir(), a.ticket(api.TicketRequest{}))
+	a.eventually("both vote", func() bool { return a.roles() == "voter voter" })
+	old := b.hub.id.Node
+	c := a.join(t.TempDir(), a.ticket(api.TicketRequest{Replace: old, Uses: 1}))
+	a.eventually("it is replaced", func() bool { return a.roles() == "voter removed voter" })
+	id, code := c.submit()
+	if code != http.StatusCreated || !a.knows(id) {
+		t.Errorf("submit by way of the new node: %d", code)
+	}
+	select {
+	case err := <-b.done:
+		if b.done <- err; !errors.Is(err, ErrRemoved) || !strings.Contains(err.Error(), "replaced by "+c.hub.id.Node) {
+			t.Errorf("the replaced node ended with %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the replaced node goes on")
+	}
+	var audit api.AuditRecords
+	a.call(http.MethodGet, "/v1/audit", "", nil, &audit)
+	if i := slices.IndexFunc(audit.Records, func(r api.AuditRecord) bool { return r.Command == "hub.admit" }); i < 0 || audit.Records[i].Detail != old {
+		t.Errorf("the audit does not say that %s was replaced: %+v", old, audit.Records)
+	}
 }

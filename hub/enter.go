@@ -29,9 +29,8 @@ const (
 // entry is what a machine that joins asks for, and welcome what it is given.
 type (
 	entry struct {
-		Ticket   string        `json:"ticket"` // the secret
-		Node     fleet.HubNode `json:"node"`
-		Replaces string        `json:"replaces,omitempty"`
+		Ticket string        `json:"ticket"` // the secret
+		Node   fleet.HubNode `json:"node"`
 	}
 	welcome struct {
 		Cluster string           `json:"cluster"`
@@ -217,7 +216,16 @@ func (h *Hub) admit(ctx context.Context, guest string, body []byte) ([]byte, err
 	if !ok || t.Role != fleet.TicketHub || h.mesh != nil && mesh.GuestAddr(h.id.Cluster, mesh.PublicKey(t.Guest)).String() != guest {
 		return nil, fmt.Errorf("the cluster does not know this ticket, or it is another's: %w", fleet.TicketInvalid)
 	}
-	res, err := h.entries.Propose(ctx, &state.AdmitNode{Ticket: hash, Node: e.Node, Replaces: e.Replaces})
+	if old, ok := h.entries.View().Node(t.Replace); ok && !old.Removed() {
+		if !h.removing.TryLock() {
+			return nil, fmt.Errorf("another node is being removed; ask again: %w", fleet.Unavailable)
+		}
+		defer h.removing.Unlock()
+		if err := h.makeWay(ctx, old.ID); err != nil {
+			return nil, err
+		}
+	}
+	res, err := h.entries.Propose(ctx, &state.AdmitNode{Ticket: hash, Node: e.Node, Replaces: t.Replace})
 	if err == nil {
 		err = res.Err()
 	}
