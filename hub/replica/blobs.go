@@ -78,8 +78,8 @@ func (r *Replica) spread(ctx context.Context, d fleet.Digest, size int64, data [
 		})
 	}
 	for _, id := range v.others {
-		if !reached[id] {
-			r.peerMissed(id)
+		if p := r.peer(id); p != nil && !reached[id] {
+			p.missed()
 		}
 	}
 	have, left := 0, 0
@@ -117,16 +117,6 @@ func (r *Replica) spread(ctx context.Context, d fleet.Digest, size int64, data [
 		}
 	}
 	return nil
-}
-
-// peerMissed is peer.missed for a node by its id.
-func (r *Replica) peerMissed(id string) {
-	r.mu.Lock()
-	p := r.peers[id]
-	r.mu.Unlock()
-	if p != nil {
-		p.missed()
-	}
 }
 
 // patientFor allows for the time that so many bytes take on a slow network.
@@ -254,9 +244,7 @@ func (g *guest) hold(ctx context.Context, m *message) error {
 	if int64(len(m.Data)) == m.Length {
 		return r.blobs.Put(ctx, m.Digest, m.Length, bytes.NewReader(m.Data))
 	}
-	r.mu.Lock()
-	p := r.peers[g.node]
-	r.mu.Unlock()
+	p := r.peer(g.node)
 	if p == nil || p.up() == nil {
 		return fmt.Errorf("no connection to fetch blob %s: %w", m.Digest, fleet.Unavailable)
 	}

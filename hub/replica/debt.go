@@ -75,10 +75,7 @@ func (r *Replica) Debt() map[string]Debt {
 	t := r.leading()
 	for _, id := range v.others {
 		d := Debt{}
-		r.mu.Lock()
-		p := r.peers[id]
-		r.mu.Unlock()
-		if p != nil {
+		if p := r.peer(id); p != nil {
 			p.mu.Lock()
 			l := p.link
 			d = Debt{Bytes: p.status.Lacking + p.owed, At: p.heard, Full: p.status.Full}

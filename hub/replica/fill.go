@@ -160,7 +160,7 @@ func (r *Replica) compareWith(ctx context.Context, p *peer, want Wanted, lacks *
 	}
 	for _, b := range streams {
 		err := eachHolding(ctx, l, b, func(h holding) {
-			if h.Digest == "" || h.Size == 0 || !want.job(h.Key.Job) || r.isDropped(h.Key.Job) || !r.lacks(h) {
+			if h.Digest == "" || h.Size == 0 || !want.job(h.Key.Job) || r.isDropped(string(h.Key.Job)) || !r.lacks(h) {
 				return
 			}
 			s, ok := lacks.streams[h.Key]
@@ -182,7 +182,7 @@ func (r *Replica) compareWith(ctx context.Context, p *peer, want Wanted, lacks *
 	}
 	for _, b := range blobs {
 		err := eachBlob(ctx, l, b, func(b blobInfo) {
-			if !want.blob(b.Digest) || r.wasDropped(string(b.Digest)) {
+			if !want.blob(b.Digest) || r.isDropped(string(b.Digest)) {
 				return
 			}
 			if _, err := r.blobs.Stat(b.Digest); errors.Is(err, fleet.BlobMissing) {
@@ -230,7 +230,7 @@ func (r *Replica) fetchStream(ctx context.Context, s source, pace func(int) erro
 func (r *Replica) place(c *spool.Received, h holding) error {
 	unlock := r.locks.hold(h.Key)
 	defer unlock()
-	if !r.lacks(h) || r.isDropped(h.Key.Job) {
+	if !r.lacks(h) || r.isDropped(string(h.Key.Job)) {
 		c.Discard()
 		return nil
 	}
@@ -277,6 +277,8 @@ func (p *pacer) wait(ctx context.Context, n int) error {
 	}
 	return pause(ctx, d)
 }
+
+func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
 func pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)

@@ -8,7 +8,6 @@ import (
 	"hash/fnv"
 	"slices"
 	"strings"
-	"time"
 
 	"tugline.dev/tugline/hub/blob"
 	"tugline.dev/tugline/hub/spool"
@@ -27,16 +26,11 @@ const (
 	unsealed = buckets // the list of streams that are not sealed
 )
 
+// bucketOf is the bucket of a job's streams; that of a blob is its digest's first byte.
 func bucketOf(job fleet.JobID) uint64 {
 	h := fnv.New32a()
 	h.Write([]byte(job))
 	return uint64(h.Sum32() % buckets)
-}
-
-func blobBucket(d fleet.Digest) uint64 {
-	var n uint64
-	fmt.Sscanf(string(d[:2]), "%x", &n)
-	return n
 }
 
 // mark gives a number for an entry, so that equal sets have equal sums.
@@ -62,11 +56,16 @@ func (r *Replica) sums(of uint64) ([]uint64, error) {
 		})
 		return out, nil
 	case ofBlobs:
-		err := r.blobs.Each(func(i blob.Info) bool {
-			out[blobBucket(i.Digest)] += mark(string(i.Digest), fmt.Sprint(i.Size))
-			return true
-		})
-		return out, err
+		for bucket := range out {
+			err := r.blobs.EachIn(byte(bucket), func(i blob.Info) bool {
+				out[bucket] += mark(string(i.Digest), fmt.Sprint(i.Size))
+				return true
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
 	}
 	return nil, fmt.Errorf("sums of %d: %w", of, fleet.BadRequest)
 }
@@ -161,5 +160,3 @@ func (r *Replica) differing(ctx context.Context, l *link, of uint64) ([]uint64, 
 	}
 	return out, nil
 }
-
-func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }

@@ -78,6 +78,13 @@ func (r *Replica) tend(v *view) {
 	}
 }
 
+// peer gives the peer of that id, or nil.
+func (r *Replica) peer(id string) *peer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.peers[id]
+}
+
 // connected gives the peers that can be asked now, in the order of their ids.
 func (r *Replica) connected() []*peer {
 	r.mu.Lock()

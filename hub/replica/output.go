@@ -188,9 +188,7 @@ func (r *Replica) anew(name string) {
 	delete(r.dropped, name)
 }
 
-func (r *Replica) isDropped(job fleet.JobID) bool { return r.wasDropped(string(job)) }
-
-func (r *Replica) wasDropped(name string) bool {
+func (r *Replica) isDropped(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.dropped[name]

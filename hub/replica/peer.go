@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -280,12 +281,4 @@ func (r *Replica) spawn(f func(ctx context.Context)) bool {
 	return true
 }
 
-var errNotRunning = fleetError("the copies are not kept just now")
-
-func fleetError(text string) error { return &unavailable{text} }
-
-// unavailable is a failure that passes.
-type unavailable struct{ text string }
-
-func (e *unavailable) Error() string { return e.text + ": " + string(fleet.Unavailable) }
-func (e *unavailable) Unwrap() error { return fleet.Unavailable }
+var errNotRunning = fmt.Errorf("the copies are not kept just now: %w", fleet.Unavailable)

@@ -3,7 +3,6 @@ package replica
 import (
 	"context"
 	"errors"
-	"io"
 	"math/rand/v2"
 
 	"tugline.dev/tugline/hub/blob"
@@ -104,9 +103,7 @@ func (r *Replica) mendBlob(ctx context.Context, d fleet.Digest) (err error) {
 		}
 		a, e := l.call(ctx, &message{Kind: kindBlob, Digest: d})
 		if e == nil {
-			e = r.fetchBlob(ctx, p, blobInfo{d, a.Size}, nil, func(ctx context.Context, d fleet.Digest, size int64, in io.Reader) error {
-				return r.blobs.Mend(ctx, d, size, in)
-			})
+			e = r.fetchBlob(ctx, p, blobInfo{d, a.Size}, nil, r.blobs.Mend)
 		}
 		if e == nil {
 			return nil

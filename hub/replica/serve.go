@@ -100,8 +100,7 @@ func (r *Replica) serve(ctx context.Context, conn net.Conn) error {
 		pump(conn, g.out, g.done)
 		cancel()
 	})
-	err = g.read(ctx, conn, in, &wg)
-	return err
+	return g.read(ctx, conn, in, &wg)
 }
 
 // read takes requests and has each answered on its own, so that the disk can do

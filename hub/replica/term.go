@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tugline.dev/tugline/hub/spool"
+	"tugline.dev/tugline/shared/fleet"
 )
 
 // Term is one time of leading.
@@ -36,9 +37,9 @@ type term struct {
 }
 
 var (
-	errNotLeading = fleetError("this node does not lead")
-	errDeposed    = fleetError("another node leads by now")
-	errNoMajority = fleetError("no majority of the hub nodes answers")
+	errNotLeading = fmt.Errorf("this node does not lead: %w", fleet.Unavailable)
+	errDeposed    = fmt.Errorf("another node leads by now: %w", fleet.Unavailable)
+	errNoMajority = fmt.Errorf("no majority of the hub nodes answers: %w", fleet.Unavailable)
 )
 
 // Lead has the replica lead until ctx ends, and returns when a majority of the
@@ -175,12 +176,8 @@ func (t *term) recount() {
 			close(t.ready)
 		}
 	}
-	all := make([]*stream, 0, len(t.streams))
-	for _, s := range t.streams {
-		all = append(all, s)
-	}
 	t.mu.Unlock()
-	for _, s := range all {
+	for _, s := range t.all() {
 		s.recount()
 	}
 }
@@ -254,7 +251,7 @@ func (t *term) settle(p *peer, l *link) bool {
 		return true
 	})
 	for k := range theirs {
-		if info, _ := r.spool.Peek(k); !info.Sealed && want.job(k.Job) && !r.isDropped(k.Job) {
+		if info, _ := r.spool.Peek(k); !info.Sealed && want.job(k.Job) && !r.isDropped(string(k.Job)) {
 			differ = append(differ, k)
 		}
 	}
