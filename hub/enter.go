@@ -225,11 +225,7 @@ func (h *Hub) admit(ctx context.Context, guest string, body []byte) ([]byte, err
 			return nil, err
 		}
 	}
-	res, err := h.entries.Propose(ctx, &state.AdmitNode{Ticket: hash, Node: e.Node, Replaces: t.Replace})
-	if err == nil {
-		err = res.Err()
-	}
-	if err != nil {
+	if err := h.entries.Record(ctx, &state.AdmitNode{Ticket: hash, Node: e.Node, Replaces: t.Replace}); err != nil {
 		return nil, err
 	}
 	h.log.Info("node admitted", "node", e.Node.ID)

@@ -89,11 +89,7 @@ func (h *Hub) raiseEpoch(ctx context.Context, to uint64, cause string, nodes []f
 	if h.network == nil {
 		nodes = nil // a node that is alone is on no record
 	}
-	res, err := h.entries.Propose(ctx, &state.RaiseEpoch{To: to, Cause: cause, Nodes: nodes})
-	if err == nil {
-		err = res.Err()
-	}
-	if err != nil {
+	if err := h.entries.Record(ctx, &state.RaiseEpoch{To: to, Cause: cause, Nodes: nodes}); err != nil {
 		return fmt.Errorf("raise the epoch to %d: %w", to, err)
 	}
 	h.log.Warn("the cluster's epoch was raised", "epoch", to, "cause", cause)

@@ -82,11 +82,7 @@ func (h *Hub) pilot(ctx context.Context) error {
 			return out
 		},
 		Remove: func(ctx context.Context, id string) error {
-			res, err := h.entries.Propose(ctx, &state.RemoveNode{ID: id, Why: "it had been dead for a day"})
-			if err == nil {
-				err = res.Err()
-			}
-			return err
+			return h.entries.Record(ctx, &state.RemoveNode{ID: id, Why: "it had been dead for a day"})
 		},
 	}
 	if h.cfg.Pilot != nil {

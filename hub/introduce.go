@@ -72,9 +72,5 @@ func (h *Hub) updateNode(ctx context.Context, from string, body []byte) ([]byte,
 	if n.ID != from {
 		return nil, fmt.Errorf("node %s spoke for node %s: %w", from, n.ID, fleet.Forbidden)
 	}
-	res, err := h.entries.Propose(ctx, &state.UpdateNode{Node: n})
-	if err == nil {
-		err = res.Err()
-	}
-	return nil, err
+	return nil, h.entries.Record(ctx, &state.UpdateNode{Node: n})
 }

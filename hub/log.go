@@ -100,6 +100,20 @@ func (l *log) Propose(ctx context.Context, cmd state.Command) (state.Result, err
 	return l.ProposeAs(ctx, state.Head{Actor: "hub"}, cmd)
 }
 
+// Record commits a command of the hub itself for whom a refusal is an error.
+func (l *log) Record(ctx context.Context, cmd state.Command) error {
+	return l.RecordAs(ctx, state.Head{Actor: "hub"}, cmd)
+}
+
+// RecordAs is Record in the name of an actor.
+func (l *log) RecordAs(ctx context.Context, h state.Head, cmd state.Command) error {
+	res, err := l.ProposeAs(ctx, h, cmd)
+	if err != nil {
+		return err
+	}
+	return res.Err()
+}
+
 // ProposeAs commits a command in the name of an actor. A refusal is a result with
 // a code; an error says that there is no leader, that the clock is wrong or that
 // the outcome is unknown.

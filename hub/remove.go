@@ -35,11 +35,7 @@ func (h *Hub) Remove(ctx context.Context, actor state.Head, id, why string, forc
 	}
 	done := h.part(id)
 	defer done()
-	res, err := h.entries.ProposeAs(ctx, actor, &state.RemoveNode{ID: id, Why: why})
-	if err == nil {
-		err = res.Err()
-	}
-	if err != nil {
+	if err := h.entries.RecordAs(ctx, actor, &state.RemoveNode{ID: id, Why: why}); err != nil {
 		return err
 	}
 	if n, ok := h.entries.View().Node(id); ok && h.peers != nil {

@@ -149,11 +149,7 @@ func compare(out *api.Restored, now, then state.View) {
 func (h *Hub) revokeAgain(ctx context.Context, now, then state.View, caller fleet.TokenID) ([]string, error) {
 	again := []string{}
 	do := func(what string, cmd state.Command) error {
-		res, err := h.entries.Propose(ctx, cmd)
-		if err == nil {
-			err = res.Err()
-		}
-		if err != nil {
+		if err := h.entries.Record(ctx, cmd); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		if what != "" {
