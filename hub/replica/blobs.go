@@ -175,7 +175,10 @@ func (b *Blobs) Open(ctx context.Context, d fleet.Digest) (io.ReadSeekCloser, in
 func (r *Replica) whoHas(ctx context.Context, d fleet.Digest) (best *peer, size int64) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	ask(ctx, r.connected(), &message{Kind: kindBlob, Digest: d}, func(p *peer, a *message) bool {
+	ask(ctx, r.connected(), &message{Kind: kindBlob, Digest: d}, func(p *peer, a *message, err error) bool {
+		if err != nil {
+			return true
+		}
 		best, size = p, a.Size
 		return false
 	})

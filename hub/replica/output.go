@@ -101,7 +101,10 @@ func (r *Replica) longer(ctx context.Context, k spool.Key, size int64) (best *pe
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	most = size
-	ask(ctx, r.connected(), &message{Kind: kindRead, Key: k}, func(p *peer, a *message) bool {
+	ask(ctx, r.connected(), &message{Kind: kindRead, Key: k}, func(p *peer, a *message, err error) bool {
+		if err != nil {
+			return true
+		}
 		if a.Size > most {
 			best, most = p, a.Size
 		}
@@ -113,11 +116,13 @@ func (r *Replica) longer(ctx context.Context, k spool.Key, size int64) (best *pe
 const askTime = 2 * time.Second
 
 // ask puts the same question to several peers at once and has f take up each
-// answer, until f says that it needs no more, all have answered, or ctx ends.
-func ask(ctx context.Context, peers []*peer, m *message, f func(p *peer, a *message) bool) {
+// answer, of which a refusal is one with its error and a connection that ended a nil
+// one, until f says that it needs no more, all have answered, or ctx ends.
+func ask(ctx context.Context, peers []*peer, m *message, f func(p *peer, a *message, err error) bool) {
 	type answer struct {
-		p *peer
-		m *message
+		p   *peer
+		m   *message
+		err error
 	}
 	answers := make(chan answer, len(peers))
 	n := 0
@@ -128,17 +133,12 @@ func ask(ctx context.Context, peers []*peer, m *message, f func(p *peer, a *mess
 		}
 		n++
 		q := *m
-		l.send(&q, func(a *message, err error) {
-			if err != nil {
-				a = nil
-			}
-			answers <- answer{p, a}
-		})
+		l.send(&q, func(a *message, err error) { answers <- answer{p, a, err} })
 	}
 	for ; n > 0; n-- {
 		select {
 		case a := <-answers:
-			if a.m != nil && !f(a.p, a.m) {
+			if !f(a.p, a.m, a.err) {
 				return
 			}
 		case <-ctx.Done():

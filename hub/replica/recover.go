@@ -3,9 +3,9 @@ package replica
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"tugline.dev/tugline/hub/spool"
 )
@@ -92,60 +92,32 @@ type found struct {
 // ask has a majority of the voters promise, and tell what they have.
 func (s *stream) ask(ctx context.Context, own holding) (found, error) {
 	r := s.t.r
-	type told struct {
-		peer *peer
-		h    holding
-		err  error
-	}
 	for {
 		v := r.view.Load()
 		best, n := found{holding: own}, 0
 		if v.voters[v.self] {
 			n++
 		}
-		answers := make(chan told, len(v.others))
-		asked := 0
-		for _, p := range r.connected() {
-			if !v.voters[p.id] {
-				continue
-			}
-			l := p.up()
-			if l == nil {
-				continue
-			}
-			asked++
-			l.send(&message{Kind: kindProbe, Ballot: s.t.ballot, Keys: []spool.Key{s.key}}, func(a *message, err error) {
-				switch {
-				case err == nil && len(a.Holdings) == 1:
-					answers <- told{p, a.Holdings[0], nil}
-				case err == nil:
-					answers <- told{p, holding{}, errMalformed}
-				default:
-					if a != nil && a.Promised.Compare(s.t.ballot) > 0 {
-						err = errDeposed
-					}
-					answers <- told{p, holding{}, err}
+		voters := slices.DeleteFunc(r.connected(), func(p *peer) bool { return !v.voters[p.id] })
+		deposed := false
+		probe := &message{Kind: kindProbe, Ballot: s.t.ballot, Keys: []spool.Key{s.key}}
+		ask(ctx, voters, probe, func(p *peer, a *message, err error) bool {
+			switch {
+			case err != nil:
+				deposed = a != nil && a.Promised.Compare(s.t.ballot) > 0
+			case len(a.Holdings) == 1:
+				n++
+				if h := a.Holdings[0]; newer(h, best.holding) > 0 {
+					best = found{h, p}
 				}
-			})
-		}
-		for ; n < v.majority() && asked > 0; asked-- {
-			select {
-			case a := <-answers:
-				switch {
-				case errors.Is(a.err, errDeposed):
-					s.t.end(errDeposed)
-					return found{}, errDeposed
-				case a.err == nil:
-					n++
-					if newer(a.h, best.holding) > 0 {
-						best = found{a.h, a.peer}
-					}
-				}
-			case <-ctx.Done():
-				return found{}, context.Cause(ctx)
 			}
-		}
-		if n >= v.majority() {
+			return !deposed && n < v.majority()
+		})
+		switch {
+		case deposed:
+			s.t.end(errDeposed)
+			return found{}, errDeposed
+		case n >= v.majority():
 			return best, nil
 		}
 		if err := pause(ctx, minBackoff); err != nil {
