@@ -83,14 +83,14 @@ func (l *link) moved(ctx context.Context, s *session) bool {
 	var work sync.WaitGroup
 	said := make(chan string, maxHubs)
 	for _, base := range l.known() {
-		if !contains([]string{base}, s.base) {
+		if base != s.base {
 			work.Go(func() { said <- l.whoLeads(ctx, base) })
 		}
 	}
 	go func() { work.Wait(); close(said) }()
 	moved := false
 	for leader := range said {
-		if leader != "" && !contains([]string{leader}, s.base) && !moved {
+		if leader != "" && leader != s.base {
 			moved = true
 			cancel()
 		}
@@ -100,7 +100,7 @@ func (l *link) moved(ctx context.Context, s *session) bool {
 
 // whoLeads asks one hub for the leader's URL; "" is no answer.
 func (l *link) whoLeads(ctx context.Context, base string) string {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(base, "/")+wire.LinkPath(l.id.Runner), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+wire.LinkPath(l.id.Runner), nil)
 	if err != nil {
 		return ""
 	}
@@ -114,7 +114,7 @@ func (l *link) whoLeads(ctx context.Context, base string) string {
 	case err != nil:
 		return ""
 	case p.alive && len(p.hubs) > 0 && res.Header.Get(wire.LeaderHeader) != "":
-		return p.hubs[0]
+		return strings.TrimSuffix(p.hubs[0], "/")
 	case res.StatusCode == http.StatusBadRequest && res.Header.Get(wire.CodeHeader) == "":
 		return base // it would take a WebSocket there
 	}

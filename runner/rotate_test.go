@@ -37,8 +37,7 @@ func (h *testHub) newMaster(g uint64) {
 	})
 }
 
-// newSigning makes a new order-signing key the active one; told says whether the
-// runners hear of it.
+// newSigning makes a new order-signing key the active one.
 func (h *testHub) newSigning(id string) {
 	pub, priv, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -48,20 +47,6 @@ func (h *testHub) newSigning(id string) {
 		k.Chain = append(slices.Clone(k.Chain), wire.SignSigningKey(k.Signing, id, pub))
 		k.Signing, k.SigningID = priv, id
 	})
-}
-
-func (h *testHub) eventually(what string, ok func() bool) {
-	h.t.Helper()
-	end := time.After(patience)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-end:
-			h.t.Fatalf("waited %s for: %s", patience, what)
-		case <-tick.C:
-		}
-	}
 }
 
 func mustIdentity(t *testing.T, dir string) *identity {
@@ -90,11 +75,11 @@ func TestRunnerTakesANewKey(t *testing.T) {
 			was := mustIdentity(t, cfg.Dir)
 			gate := filepath.Join(t.TempDir(), "gate")
 			j, f := h.run(r.id, "/bin/sh", "-c", "while [ ! -e "+gate+" ]; do sleep 0.05; done")
-			h.eventually("it runs", func() bool { return h.attempt(j, f).State == fleet.AttemptRunning })
+			eventually(t, "it runs", func() bool { return h.attempt(j, f).State == fleet.AttemptRunning })
 			for g := uint64(2); g <= 3; g++ {
 				h.newMaster(g)
-				h.eventually("the runner uses the new key", func() bool { k, _ := h.View().Runner(r.id); return k.Master == g })
-				h.eventually("it has forgotten the old one", func() bool {
+				eventually(t, "the runner uses the new key", func() bool { k, _ := h.View().Runner(r.id); return k.Master == g })
+				eventually(t, "it has forgotten the old one", func() bool {
 					id := mustIdentity(t, cfg.Dir)
 					return id.Master == g && id.Rekey == nil && string(id.HMACKey) != string(was.HMACKey)
 				})
@@ -160,7 +145,7 @@ func TestUnknownNewKeyIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	r = h.restart(cfg)
-	h.eventually("it is given up", func() bool { return mustIdentity(t, cfg.Dir).Rekey == nil })
+	eventually(t, "it is given up", func() bool { return mustIdentity(t, cfg.Dir).Rekey == nil })
 	j, _ := h.run(r.id, "/bin/true")
 	h.ends(j, fleet.Succeeded)
 	if id := mustIdentity(t, cfg.Dir); id.Master > 1 {
@@ -176,11 +161,11 @@ func TestRunnerFollowsSigningKeys(t *testing.T) {
 	cfg := Config{Dir: t.TempDir(), Name: "box", Slots: 4, Ticket: h.ticket(), Self: self(t), Logger: testLogger("RUNNER_LOG")}
 	r := h.restart(cfg)
 	j, f := h.run(r.id, "/bin/sleep", "300")
-	h.eventually("it runs", func() bool { return h.attempt(j, f).State == fleet.AttemptRunning })
+	eventually(t, "it runs", func() bool { return h.attempt(j, f).State == fleet.AttemptRunning })
 	h.newSigning("k2")
 	again, _ := h.run(r.id, "/bin/true") // its order comes by the new key
 	h.ends(again, fleet.Succeeded)
-	h.eventually("the new key is pinned", func() bool { return string(mustIdentity(t, cfg.Dir).pinned()) == string(h.keys.Load().Chain[1].Key) })
+	eventually(t, "the new key is pinned", func() bool { return string(mustIdentity(t, cfg.Dir).pinned()) == string(h.keys.Load().Chain[1].Key) })
 	r.end()
 	h.newSigning("k3")
 	h.newSigning("k4")
@@ -210,7 +195,7 @@ func TestUnknownSigningKey(t *testing.T) {
 	}
 	h.change(func(k *hubsession.Keys) { k.Signing, k.SigningID = stranger, "k9" })
 	j, f := h.run(r.id, "/bin/true")
-	h.eventually("it is declined", func() bool { return h.attempt(j, f).State == fleet.AttemptDeclined })
+	eventually(t, "it is declined", func() bool { return h.attempt(j, f).State == fleet.AttemptDeclined })
 	if a := h.attempt(j, f); a.Code != fleet.SigningKeyUnknown || !strings.Contains(a.Detail, "k9") {
 		t.Errorf("declined as %s: %s", a.Code, a.Detail)
 	}
