@@ -18,7 +18,8 @@ import (
 const failovers = 11
 
 // measureFailover kills the node that leads, again and again. At each of the others
-// jobs are submitted all the while, and the time ends when the first is assigned. The nodes and the runner are processes.
+// jobs are submitted all the while, and the time ends when the first is assigned. The
+// nodes and the runner are processes.
 func measureFailover(t *testing.T, s *sheet) {
 	c := mesh.NewCluster(t, 3)
 	c.Slots = slots

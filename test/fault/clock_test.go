@@ -23,7 +23,7 @@ type perishable struct {
 	work  *work
 }
 
-// perish prepares a token that lasts two minutes and an ended job.
+// perish prepares a token that lasts half an hour and an ended job.
 func (c *cluster) perish() *perishable {
 	c.t.Helper()
 	w := c.work()
