@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // helpWidth is where the text of flags is broken, in characters.
@@ -28,14 +29,16 @@ func local(c *cobra.Command) *cobra.Command {
 func usageText(w io.Writer, c *cobra.Command) {
 	var b strings.Builder
 	b.WriteString("Usage:\n")
-	if c.HasAvailableSubCommands() {
-		fmt.Fprintf(&b, "  %s COMMAND\n", c.CommandPath())
-	} else {
+	does := acts(c)
+	if does {
 		line := c.UseLine()
 		if c.HasAvailableLocalFlags() && !strings.Contains(line, "[FLAGS]") {
 			line += " [FLAGS]"
 		}
 		fmt.Fprintf(&b, "  %s\n", line)
+	}
+	if c.HasAvailableSubCommands() {
+		fmt.Fprintf(&b, "  %s COMMAND\n", c.CommandPath())
 	}
 	if c.HasExample() {
 		fmt.Fprintf(&b, "\nExamples:\n%s\n", c.Example)
@@ -50,10 +53,10 @@ func usageText(w io.Writer, c *cobra.Command) {
 			subCommands(&b, c, "")
 		}
 	}
-	if f := c.LocalFlags(); f.HasAvailableFlags() && !(c.HasAvailableSubCommands() && c.HasParent()) {
+	if f := c.LocalFlags(); f.HasAvailableFlags() && (does || !c.HasParent()) {
 		fmt.Fprintf(&b, "\nFlags:\n%s", f.FlagUsagesWrapped(helpWidth))
 	}
-	if c.HasAvailableInheritedFlags() && !c.HasAvailableSubCommands() && c.Annotations[here] == "" {
+	if c.HasAvailableInheritedFlags() && does && c.Annotations[here] == "" {
 		fmt.Fprintf(&b, "\nThe hub:\n%s", c.InheritedFlags().FlagUsagesWrapped(helpWidth))
 	}
 	if c.HasAvailableSubCommands() {
@@ -62,10 +65,22 @@ func usageText(w io.Writer, c *cobra.Command) {
 	_, _ = io.WriteString(w, b.String())
 }
 
+// acts says whether a command does something of its own. One with commands below it
+// does where it has flags beside the one for help: without, it is a name for them, or
+// short for one of them.
+func acts(c *cobra.Command) bool {
+	if !c.HasAvailableSubCommands() {
+		return true
+	}
+	own := false
+	c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { own = own || f.Name != "help" && !f.Hidden })
+	return own && c.HasParent()
+}
+
 func subCommands(w io.Writer, c *cobra.Command, group string) {
 	for _, s := range c.Commands() {
 		if s.GroupID == group && (s.IsAvailableCommand() || s.Name() == "help") {
-			fmt.Fprintf(w, "  %-*s  %s\n", c.NamePadding(), s.Name(), s.Short)
+			fmt.Fprintf(w, "  %-*s  %s\n", s.NamePadding(), s.Name(), s.Short)
 		}
 	}
 }

@@ -199,7 +199,7 @@ func describeBackup(path string, m api.Backup) string {
 	if m.Output {
 		with = ", with output"
 	}
-	keys := ", without the cluster's keys"
+	keys := ", without the cluster's keys: after a recovery from it every runner must enrol anew (--passphrase-file keeps them)"
 	if m.Secrets {
 		keys = ", with the cluster's keys"
 	}
