@@ -110,37 +110,29 @@ func (h *Hub) leadCopies(ctx context.Context) error {
 		return err
 	}
 	h.log.Error("this node leads the log and may not lead the copies of output", "err", err)
-	if to, ok := h.heir(); ok {
-		if err := h.node.Transfer(ctx, to); err != nil {
-			h.log.Warn("leadership was not taken over", "err", err)
-		}
-	}
+	h.giveAway(ctx, err)
 	<-ctx.Done()
 	return context.Cause(ctx)
 }
 
 // provenTerm gives the log's term in which this node leads: one that was read while
 // another node took over would have the real leader refused.
-func (h *Hub) provenTerm(ctx context.Context) (uint64, error) {
-	for {
-		t := h.node.Status().Term
+func (h *Hub) provenTerm(ctx context.Context) (t uint64, err error) {
+	err = awaitEvery(ctx, settleLook, func() error {
+		t = h.node.Status().Term
 		if err := h.node.VerifyLeader(ctx); err != nil {
-			if ctx.Err() != nil {
-				return 0, context.Cause(ctx)
-			}
 			h.log.Debug("leadership is not confirmed", "err", err)
-			pause := time.NewTimer(settleLook)
-			select {
-			case <-pause.C:
-			case <-ctx.Done():
-				pause.Stop()
-			}
-			continue
+			return err
 		}
-		if h.node.Status().Term == t {
-			return t, nil
+		if now := h.node.Status().Term; now != t {
+			return fmt.Errorf("term %d has begun", now)
 		}
+		return nil
+	})
+	if err != nil {
+		return 0, context.Cause(ctx)
 	}
+	return t, nil
 }
 
 // fetchFile has a file brought here that another node may have: a verdict waits for

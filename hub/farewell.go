@@ -73,20 +73,14 @@ func (h *Hub) bid(ctx context.Context, id, why string) (told bool) {
 		return false
 	}
 	poke(h.rosterPokes)
-	for {
+	err = awaitEvery(ctx, farewellPause, func() error {
 		_, err := h.peers.Call(ctx, id, callRemoved, body)
-		if err == nil {
-			return true
-		}
-		pause := time.NewTimer(farewellPause)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			h.log.Debug("a removed node could not be told", "node", id, "err", err)
-			return false
-		}
+		return err
+	})
+	if err != nil {
+		h.log.Debug("a removed node could not be told", "node", id, "err", err)
 	}
+	return err == nil
 }
 
 // farewells tells nodes that were away when they were removed, one every few seconds,

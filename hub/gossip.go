@@ -78,11 +78,3 @@ func (h *Hub) heardEndpoints(peers []mesh.Peer) []mesh.Peer {
 	}
 	return peers
 }
-
-// poke leaves a word; words that come while one waits are one.
-func poke(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}

@@ -24,7 +24,7 @@ func (l *term) group(ctx context.Context) {
 		l.regroup(ctx)
 		if err := l.hub.unfit(); err != nil && time.Since(gave) > giveEvery {
 			gave = time.Now()
-			l.giveAway(ctx, err)
+			l.hub.giveAway(ctx, err)
 		}
 		select {
 		case <-ctx.Done():

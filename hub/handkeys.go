@@ -97,9 +97,6 @@ func (h *Hub) fetchKeyFrom(ctx context.Context, kind string, generation uint64) 
 	}
 	var failed []error
 	for _, id := range h.others() {
-		if id == h.id.Node {
-			continue
-		}
 		sealed, err := h.peers.Call(ctx, id, callGiveKey, body)
 		if err == nil {
 			return h.keys.open(sealed)

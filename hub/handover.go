@@ -38,8 +38,7 @@ func (h *Hub) heir() (id string, ok bool) {
 }
 
 // giveAway hands leadership to another voter, if there is one that can take it.
-func (l *term) giveAway(ctx context.Context, why error) {
-	h := l.hub
+func (h *Hub) giveAway(ctx context.Context, why error) {
 	to, ok := h.heir()
 	if !ok {
 		return

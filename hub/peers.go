@@ -40,11 +40,13 @@ func (h *Hub) openPeers() (err error) {
 	return err
 }
 
-// others are the ids of all nodes on record.
+// others are the ids of the other nodes on record.
 func (h *Hub) others() []string {
 	var out []string
 	for _, n := range h.entries.View().Nodes() {
-		out = append(out, n.ID)
+		if n.ID != h.id.Node {
+			out = append(out, n.ID)
+		}
 	}
 	return out
 }

@@ -104,7 +104,7 @@ func (h *Hub) rekey(ctx context.Context) error {
 	if err := h.knownToAll(ctx, want); err != nil {
 		return fmt.Errorf("announce the new key of the mesh: %w", err)
 	}
-	h.tellMeshRunners(ctx)
+	h.awaitMeshRunners(ctx)
 	if err := h.keys.adopt(h.cfg.Dir); err != nil {
 		return fmt.Errorf("keep the new key of the mesh: %w", err)
 	}
@@ -136,32 +136,12 @@ func (h *Hub) announced(ctx context.Context, ok func(*fleet.HubNode) bool) error
 	})
 }
 
-// awaitEvery tries again and again until ctx ends.
-func awaitEvery(ctx context.Context, every time.Duration, try func() error) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return err
-		}
-	}
-}
-
 // knownToAll returns nil once the mesh of every other node takes a key of this one.
 func (h *Hub) knownToAll(ctx context.Context, key []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, rekeyStep)
 	defer cancel()
 	var failed []error
 	for _, id := range h.others() {
-		if id == h.id.Node {
-			continue
-		}
 		if _, err := h.peers.Call(ctx, id, callKnowKey, key); err != nil {
 			failed = append(failed, fmt.Errorf("node %s does not know it; bring it back, or remove it, then try again: %w", id, err))
 		}

@@ -126,7 +126,7 @@ func (l *term) serveCA(ctx context.Context) {
 		over := i == serves+1 && !rows[serves].Holds(v.Meta().Time)
 		if ok && (over || l.hub.sessions.PinnedByAll(pin)) {
 			l.propose(ctx, &state.ActivateKeys{Kind: fleet.KeyCA, Generation: rows[i].Generation, Serve: true})
-			l.hub.newsOfKeys()
+			poke(l.hub.keyNews)
 			return
 		}
 	}
@@ -140,14 +140,6 @@ func (s *secrets) pinOf(row *fleet.ClusterKey) (string, bool) {
 		}
 	}
 	return "", false
-}
-
-// newsOfKeys has the keys follow the log soon.
-func (h *Hub) newsOfKeys() {
-	select {
-	case h.keyNews <- struct{}{}:
-	default:
-	}
 }
 
 // sessionKeys gives the keys that sessions use now.

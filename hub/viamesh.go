@@ -130,9 +130,9 @@ func (h *Hub) meshTicket(secret string, expires time.Time) (text, command string
 // toldTime is how long runners in the tunnel get to learn a hub's next key.
 const toldTime = 2 * time.Second
 
-// tellMeshRunners has the runners in the tunnel ask what is new, and waits a moment for
-// them. Sessions are the leader's; every node sees the record change, and nudges its own.
-func (h *Hub) tellMeshRunners(ctx context.Context) {
+// awaitMeshRunners gives the runners in the tunnel a moment to ask what is new. Sessions
+// are the leader's; every node sees the record change, and nudges its own.
+func (h *Hub) awaitMeshRunners(ctx context.Context) {
 	if len(h.entries.View().MeshRunners()) == 0 {
 		return
 	}

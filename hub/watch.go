@@ -41,7 +41,7 @@ func (h *Hub) changed(ctx context.Context, c state.Change) {
 		}
 		h.poke()
 	case c.What == "keys":
-		h.newsOfKeys()
+		poke(h.keyNews)
 	case c.What == "node" || c.What == "ticket":
 		poke(h.rosterPokes)
 		h.copies.MembersChanged()
