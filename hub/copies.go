@@ -86,9 +86,6 @@ func orphaned(v state.View, jobs map[fleet.JobID]bool, named map[fleet.Digest]bo
 
 // serveCopies copies to and from the other nodes until ctx ends.
 func (h *Hub) serveCopies(ctx context.Context) error {
-	if h.network == nil {
-		return nil
-	}
 	l, err := h.network.Listen(portCopies)
 	if err != nil {
 		return fmt.Errorf("listen for copies: %w", err)

@@ -261,11 +261,8 @@ func (h *Hub) Run(ctx context.Context) error {
 		return err
 	}
 	var unheard silent
-	srv := &http.Server{
-		ConnState: unheard.state,
-		Handler:   h.web.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(h.log.Handler(), slog.LevelDebug),
-	}
+	srv := h.server(h.web.Handler())
+	srv.ConnState = unheard.state
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var wg sync.WaitGroup
@@ -279,7 +276,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		}
 	}
 	serve, leave := context.WithCancel(context.WithoutCancel(ctx))
-	wg.Go(func() { fail("serve", h.serve(srv)) })
+	wg.Go(func() { fail("serve", h.serve(srv, h.listener)) })
 	wg.Go(func() { fail("sessions", h.sessions.Run(serve)) })
 	wg.Go(func() { fail("watch", h.watch(serve)) })
 	if h.cfg.Network == nil { // else the process is a simulation, of many nodes
@@ -336,8 +333,16 @@ func (h *Hub) Run(ctx context.Context) error {
 	return nil
 }
 
-func (h *Hub) serve(srv *http.Server) error {
-	l := h.listener
+// server serves people and runners, wherever it listens.
+func (h *Hub) server(handler http.Handler) *http.Server {
+	return &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(h.log.Handler(), slog.LevelDebug),
+	}
+}
+
+// serve serves until the server is shut down, over TLS where the node has a certificate.
+func (h *Hub) serve(srv *http.Server, l net.Listener) error {
 	if h.cert != nil {
 		l = tls.NewListener(l, &tls.Config{GetCertificate: h.cert, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
 	}

@@ -2,11 +2,8 @@ package hub
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/netip"
 	"reflect"
@@ -30,7 +27,7 @@ func guestRunner(t *fleet.Ticket) string { return "ticket " + string(t.Hash) }
 // admitRunners has the tunnel let in the runners on record and the holders of tickets.
 func (h *Hub) admitRunners(v state.View) {
 	var now []mesh.Runner
-	for _, t := range v.RunnerGuests(h.wall()) {
+	for _, t := range v.RunnerGuests(h.entries.now()) {
 		now = append(now, mesh.Runner{ID: guestRunner(t), Keys: []mesh.PublicKey{mesh.PublicKey(t.Guest)}})
 	}
 	for _, r := range v.MeshRunners() {
@@ -48,10 +45,9 @@ func (h *Hub) serveMeshRunners(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen for runners in the tunnel: %w", err)
 	}
-	srv := &http.Server{
-		Handler: h.runnersInside(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(h.log.Handler(), slog.LevelDebug),
-	}
+	runners := http.NewServeMux()
+	h.sessions.Register(runners)
+	srv := h.server(h.inside(runners))
 	stop := context.AfterFunc(ctx, func() {
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
@@ -60,23 +56,14 @@ func (h *Hub) serveMeshRunners(ctx context.Context) error {
 		}
 	})
 	defer stop()
-	if h.cert != nil {
-		l = tls.NewListener(l, &tls.Config{GetCertificate: h.cert, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
-	}
-	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) && ctx.Err() == nil {
+	if err := h.serve(srv, l); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("serve runners in the tunnel: %w", err)
 	}
 	return nil
 }
 
-// runnersInside is what a peer of the tunnel reaches. Its address proves who it is.
-func (h *Hub) runnersInside() http.Handler {
-	runners := http.NewServeMux()
-	h.sessions.Register(runners)
-	return h.inside(runners)
-}
-
-// inside lets a peer through to what is its own.
+// inside lets a peer of the tunnel through to what is its own. Its address proves who it
+// is.
 func (h *Hub) inside(runners http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		from, err := netip.ParseAddrPort(r.RemoteAddr)
