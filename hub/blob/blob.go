@@ -186,17 +186,6 @@ func (s *Store) missing(d fleet.Digest, err error) error {
 	return fmt.Errorf("blob %s: %w", d, err)
 }
 
-// Has says for each digest, in order, whether its blob is stored. A string that
-// is no digest is not.
-func (s *Store) Has(digests []fleet.Digest) []bool {
-	has := make([]bool, len(digests))
-	for i, d := range digests {
-		_, err := s.Stat(d)
-		has[i] = err == nil
-	}
-	return has
-}
-
 // Open opens a stored blob for reading and tells its size in bytes. It can be
 // read to its end even if it is deleted meanwhile. Errors: fleet.BlobMissing,
 // BadRequest.

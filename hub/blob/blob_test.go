@@ -176,12 +176,21 @@ func TestConcurrentPuts(t *testing.T) {
 	}
 }
 
-func TestHasDeleteUsage(t *testing.T) {
+// has says for each digest whether its blob is stored.
+func has(s *Store, digests ...fleet.Digest) (out []bool) {
+	for _, d := range digests {
+		_, err := s.Stat(d)
+		out = append(out, err == nil)
+	}
+	return out
+}
+
+func TestStoredDeleteUsage(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, Config{Dir: dir})
 	a, b := mustPut(t, s, []byte("a")), mustPut(t, s, []byte("bbb"))
-	if d := cmp.Diff([]bool{true, false, true, false}, s.Has([]fleet.Digest{a, digest([]byte("c")), b, "../x"})); d != "" {
-		t.Errorf("Has (-want +got):\n%s", d)
+	if d := cmp.Diff([]bool{true, false, true, false}, has(s, a, digest([]byte("c")), b, "../x")); d != "" {
+		t.Errorf("stored (-want +got):\n%s", d)
 	}
 	r, _, err := s.Open(b)
 	if err != nil {

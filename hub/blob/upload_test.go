@@ -58,7 +58,7 @@ func TestUpload(t *testing.T) {
 	if n, err := u.WriteAt(t.Context(), data[60_000:], 60_000); n != 100_000 || err != nil {
 		t.Errorf("last part: %d, %v, want 100000", n, err)
 	}
-	if has := s.Has([]fleet.Digest{digest(data)}); has[0] {
+	if has(s, digest(data))[0] {
 		t.Error("blob is there before Commit")
 	}
 	for range 2 {
@@ -87,7 +87,7 @@ func TestUploadEmpty(t *testing.T) {
 	if err := u.Commit(t.Context()); err != nil {
 		t.Fatalf("Commit: %v", err)
 	}
-	if has := s.Has([]fleet.Digest{digest(nil)}); !has[0] {
+	if !has(s, digest(nil))[0] {
 		t.Error("empty blob is not there")
 	}
 }

@@ -38,7 +38,6 @@ const (
 	kindRead         // bytes of a stream
 	kindBlob         // bytes of a blob
 	kindHold         // store a blob, or renew it; content that is not in the message is fetched
-	kindHas          // which blobs are stored
 	kindSums         // digests over all that is held, in buckets
 	kindStreams      // what is held of streams: one bucket of the sealed ones, or all others
 	kindBlobs        // one bucket of the blobs
@@ -62,7 +61,6 @@ const (
 	fAfter
 	fNode
 	fKeys
-	fDigests
 	fData
 
 	fSize
@@ -71,7 +69,6 @@ const (
 	fHoldings
 	fBlobInfos
 	fSums
-	fHas
 	fStatus
 )
 
@@ -86,7 +83,6 @@ var requests = [kinds]field{
 	kindRead:    fKey | fOffset | fLength,
 	kindBlob:    fDigest | fOffset | fLength,
 	kindHold:    fDigest | fLength | fFill | fData,
-	kindHas:     fDigests,
 	kindSums:    fBucket,
 	kindStreams: fBucket | fAfter,
 	kindBlobs:   fBucket | fAfter,
@@ -104,7 +100,6 @@ var replies = [kinds]field{
 	kindRead:    fSize | fSealed | fData,
 	kindBlob:    fSize | fData,
 	kindHold:    0,
-	kindHas:     fHas,
 	kindSums:    fSums,
 	kindStreams: fMore | fHoldings,
 	kindBlobs:   fMore | fBlobInfos,
@@ -145,21 +140,20 @@ type message struct {
 	Text     string
 	Promised Ballot // the highest ballot that the node obeys
 
-	Ballot  Ballot    // who speaks
-	Key     spool.Key // which stream
-	Stamp   Ballot    // under which the copy is to stand
-	Prior   stamp     // under which the leader found what it goes on from
-	Fill    bool      // bytes from before the stamp; a join that must be compared; a blob that must be stored already
-	Floor   int64     // bytes that the leader found
-	Offset  int64
-	Length  int64
-	Digest  fleet.Digest
-	Bucket  uint64
-	After   string
-	Node    string
-	Keys    []spool.Key
-	Digests []fleet.Digest
-	Data    []byte
+	Ballot Ballot    // who speaks
+	Key    spool.Key // which stream
+	Stamp  Ballot    // under which the copy is to stand
+	Prior  stamp     // under which the leader found what it goes on from
+	Fill   bool      // bytes from before the stamp; a join that must be compared; a blob that must be stored already
+	Floor  int64     // bytes that the leader found
+	Offset int64
+	Length int64
+	Digest fleet.Digest
+	Bucket uint64
+	After  string
+	Node   string
+	Keys   []spool.Key
+	Data   []byte
 
 	Size     int64
 	Sealed   bool
@@ -167,7 +161,6 @@ type message struct {
 	Holdings []holding
 	Blobs    []blobInfo
 	Sums     []uint64
-	Has      []bool
 	Status   status
 }
 
@@ -214,7 +207,6 @@ func (m *message) fields(w *writer, has field) {
 	put(fAfter, func() { w.string(m.After) })
 	put(fNode, func() { w.string(m.Node) })
 	put(fKeys, func() { list(w, m.Keys, w.key) })
-	put(fDigests, func() { list(w, m.Digests, w.digest) })
 	put(fData, func() { w.bytes(m.Data) })
 	put(fSize, func() { w.int(m.Size) })
 	put(fSealed, func() { w.bool(m.Sealed) })
@@ -222,7 +214,6 @@ func (m *message) fields(w *writer, has field) {
 	put(fHoldings, func() { list(w, m.Holdings, w.holding) })
 	put(fBlobInfos, func() { list(w, m.Blobs, func(i blobInfo) { w.digest(i.Digest); w.int(i.Size) }) })
 	put(fSums, func() { list(w, m.Sums, w.fixed) })
-	put(fHas, func() { list(w, m.Has, w.bool) })
 	put(fStatus, func() {
 		w.bool(m.Status.Full)
 		w.bool(m.Status.Known)
@@ -283,7 +274,6 @@ func (m *message) take(r *reader, has field) {
 	get(fAfter, func() { m.After = r.string(maxText) })
 	get(fNode, func() { m.Node = r.string(maxText) })
 	get(fKeys, func() { m.Keys = takeList(r, 4, r.key) })
-	get(fDigests, func() { m.Digests = takeList(r, 1, r.digest) })
 	get(fData, func() { m.Data = r.data() })
 	get(fSize, func() { m.Size = r.int() })
 	get(fSealed, func() { m.Sealed = r.bool() })
@@ -291,7 +281,6 @@ func (m *message) take(r *reader, has field) {
 	get(fHoldings, func() { m.Holdings = takeList(r, 11, r.holding) })
 	get(fBlobInfos, func() { m.Blobs = takeList(r, 2, func() blobInfo { return blobInfo{r.digest(), r.int()} }) })
 	get(fSums, func() { m.Sums = takeList(r, 8, r.fixed) })
-	get(fHas, func() { m.Has = takeList(r, 1, r.bool) })
 	get(fStatus, func() { m.Status = status{r.bool(), r.bool(), r.int(), r.uint(), r.uint()} })
 }
 

@@ -17,10 +17,10 @@ func full(k kind, reply bool) *message {
 		Kind: k, ID: 1 << 40, Reply: reply, Promised: Ballot{1, 2, 3},
 		Ballot: Ballot{1, 7, 0}, Key: key(1), Stamp: Ballot{1, 7, 2}, Prior: stamp{Ballot{1, 6, 0}, true}, Fill: true,
 		Floor: 5, Offset: 1 << 35, Length: version, Digest: digestOf("d"), Bucket: 200, After: "after", Node: "n-1",
-		Keys: []spool.Key{key(1), {Job: "j", Fence: fleet.Fence{Epoch: 2, Index: 3}, Name: spool.Events}}, Digests: []fleet.Digest{digestOf("a"), ""},
+		Keys: []spool.Key{key(1), {Job: "j", Fence: fleet.Fence{Epoch: 2, Index: 3}, Name: spool.Events}},
 		Data: []byte("data"), Size: 9, Sealed: true, More: true,
 		Holdings: []holding{{Key: key(2), Stamp: stamp{Ballot{1, 1, 1}, false}, Size: 3, Sealed: true, Digest: digestOf("x")}, {Key: key(3)}},
-		Blobs:    []blobInfo{{digestOf("b"), 12}}, Sums: []uint64{1, 1 << 63}, Has: []bool{true, false},
+		Blobs:    []blobInfo{{digestOf("b"), 12}}, Sums: []uint64{1, 1 << 63},
 		Status: status{Full: true, Known: true, Lacking: 4, Begun: 5, Ended: 6},
 	}
 }
@@ -43,10 +43,10 @@ func only(m *message) *message {
 		fPrior: func() { out.Prior = m.Prior }, fFill: func() { out.Fill = m.Fill }, fFloor: func() { out.Floor = m.Floor },
 		fOffset: func() { out.Offset = m.Offset }, fLength: func() { out.Length = m.Length }, fDigest: func() { out.Digest = m.Digest },
 		fBucket: func() { out.Bucket = m.Bucket }, fAfter: func() { out.After = m.After }, fNode: func() { out.Node = m.Node },
-		fKeys: func() { out.Keys = m.Keys }, fDigests: func() { out.Digests = m.Digests }, fData: func() { out.Data = m.Data },
+		fKeys: func() { out.Keys = m.Keys }, fData: func() { out.Data = m.Data },
 		fSize: func() { out.Size = m.Size }, fSealed: func() { out.Sealed = m.Sealed }, fMore: func() { out.More = m.More },
 		fHoldings: func() { out.Holdings = m.Holdings }, fBlobInfos: func() { out.Blobs = m.Blobs }, fSums: func() { out.Sums = m.Sums },
-		fHas: func() { out.Has = m.Has }, fStatus: func() { out.Status = m.Status },
+		fStatus: func() { out.Status = m.Status },
 	} {
 		if has&f != 0 {
 			set()

@@ -198,11 +198,6 @@ func (g *guest) handle(ctx context.Context, m, a *message) error {
 		return r.readBlob(m, a)
 	case kindHold:
 		return g.hold(ctx, m)
-	case kindHas:
-		if len(m.Digests) > maxKeys {
-			return fmt.Errorf("%d blobs at once: %w", len(m.Digests), fleet.TooLarge)
-		}
-		a.Has = r.blobs.Has(m.Digests)
 	case kindSums:
 		var err error
 		a.Sums, err = r.sums(m.Bucket)
