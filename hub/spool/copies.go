@@ -179,18 +179,6 @@ func (s *Store) unseal(st *stream) error {
 	return nil
 }
 
-// Put takes a finished stream over: length bytes from r that have the digest. They
-// replace what there is of the stream, and it is sealed. On an error the stream is
-// as before. Errors: fleet.SpoolMismatch if r has other bytes, fewer or more;
-// DiskFull, TooLarge, BadRequest, Unavailable, the context's, and what r fails with.
-func (s *Store) Put(ctx context.Context, k Key, length int64, digest fleet.Digest, r io.Reader) error {
-	c, err := s.Receive(ctx, k, length, digest, r)
-	if err != nil {
-		return err
-	}
-	return c.Place()
-}
-
 // Received is a finished stream that lies beside the stream that it is to replace.
 // Whoever has one calls Place or Discard, and calls one of them once.
 type Received struct {
@@ -201,8 +189,10 @@ type Received struct {
 	digest fleet.Digest
 }
 
-// Receive is the first half of Put: the bytes are durable and verified, and nothing
-// has changed. Errors are those of Put.
+// Receive takes a finished stream over: length bytes from r that have the digest. When
+// it returns they are durable and verified, and nothing has changed yet. Errors:
+// fleet.SpoolMismatch if r has other bytes, fewer or more; DiskFull, TooLarge,
+// BadRequest, Unavailable, the context's, and what r fails with.
 func (s *Store) Receive(ctx context.Context, k Key, length int64, digest fleet.Digest, r io.Reader) (*Received, error) {
 	if err := k.check(); err != nil {
 		return nil, err
@@ -244,7 +234,8 @@ func (c *Received) receive(ctx context.Context, r io.Reader) error {
 	return err
 }
 
-// Place is the second half of Put.
+// Place has the bytes replace what there is of the stream, which is sealed then. After an
+// error the stream may be as before or replaced, and may have lost its seal.
 func (c *Received) Place() error {
 	s := c.store
 	defer s.leave()

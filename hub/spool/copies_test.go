@@ -103,12 +103,16 @@ func TestCut(t *testing.T) {
 	}
 }
 
-func TestPut(t *testing.T) {
+func TestTakeOver(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, Config{Dir: dir, MaxStream: 100})
 	k, text := key(0, Output), "a finished stream"
 	put := func(k Key, text string, d fleet.Digest, length int) error {
-		return s.Put(t.Context(), k, int64(length), d, strings.NewReader(text))
+		c, err := s.Receive(t.Context(), k, int64(length), d, strings.NewReader(text))
+		if err != nil {
+			return err
+		}
+		return c.Place()
 	}
 	for _, tt := range []struct {
 		name   string
@@ -169,8 +173,8 @@ func TestPut(t *testing.T) {
 	}
 }
 
-// TestPutLeftovers: what a crash left of a stream that was taken over goes.
-func TestPutLeftovers(t *testing.T) {
+// TestTakeOverLeftovers: what a crash left of a stream that was taken over goes.
+func TestTakeOverLeftovers(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, Config{Dir: dir})
 	k := key(0, Output)
