@@ -32,7 +32,7 @@ type Facts struct {
 	Applied  uint64        `json:"applied"` // newest entry that its state has
 	Last     uint64        `json:"last"`    // newest entry on its disk
 	Version  string        `json:"version"`
-	Kinds    int           `json:"kinds"` // newest kind of command that it can decode
+	Kinds    int           `json:"kinds"` // newest generation of commands that it can decode
 	DiskFree int64         `json:"disk_free"`
 	DiskFull bool          `json:"disk_full,omitempty"` // it takes no new bytes
 	Draining bool          `json:"draining,omitempty"`  // it is about to be stopped, and does not lead

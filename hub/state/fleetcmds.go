@@ -3,7 +3,6 @@ package state
 import (
 	"bytes"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"time"
@@ -318,19 +317,11 @@ func (c *UpdateRunner) apply(t *txn) Result {
 	if c.Master != 0 {
 		r.Master = c.Master
 	}
-	if c.Facts != nil && !sameFacts(&r.Facts, c.Facts) {
+	if c.Facts != nil && !sameRow(&r.Facts, c.Facts) {
 		r.Facts, r.FactsRev = *c.Facts, t.index
 	}
 	t.putRunner(r)
 	return Result{ID: string(r.ID)}
-}
-
-// sameFacts compares as a snapshot would keep them, so that a node that restored
-// one comes to the same answer.
-func sameFacts(a, b *fleet.RunnerFacts) bool {
-	x, err1 := json.Marshal(a)
-	y, err2 := json.Marshal(b)
-	return err1 == nil && err2 == nil && bytes.Equal(x, y)
 }
 
 // loseAll marks every accepted attempt of a runner lost and returns the others.

@@ -157,7 +157,7 @@ func FuzzRestore(f *testing.F) {
 			g.try(&RemoveNode{ID: n.ID})
 		}
 		g.try(&RaiseEpoch{To: m.View().Meta().Epoch + 1, Cause: "restore"})
-		g.now = g.now.Add(2 * KeepOrphans)
+		g.now = g.now.Add(2 * keepOrphans)
 		g.try(&Expire{Limit: 9})
 	})
 }

@@ -2,7 +2,6 @@ package state
 
 import (
 	"bytes"
-	"time"
 
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -39,20 +38,5 @@ func (v View) MeshRunners() []*fleet.Runner {
 			out = append(out, r)
 		}
 	}
-	return out
-}
-
-// RunnerGuests gives the runners' tickets by whose guest key somebody may ask to be
-// enrolled through the tunnel: unused ones until their end, used ones for the same
-// runner a day longer.
-func (v View) RunnerGuests(now time.Time) []*fleet.Ticket {
-	var out []*fleet.Ticket
-	each(v.tx, tableTickets, "id", func(k *fleet.Ticket) bool {
-		live := k.Uses > 0 && !now.After(k.ExpiresAt) || len(k.Consumed) > 0 && !now.After(k.ExpiresAt.Add(KeepKeys))
-		if k.Role != fleet.TicketHub && len(k.Guest) > 0 && live {
-			out = append(out, k)
-		}
-		return true
-	})
 	return out
 }

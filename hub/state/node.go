@@ -3,7 +3,6 @@ package state
 import (
 	"bytes"
 	"encoding/hex"
-	"encoding/json"
 	"time"
 
 	"tugline.dev/tugline/shared/fleet"
@@ -119,7 +118,7 @@ func (c *UpdateNode) apply(t *txn) Result {
 		return refuse(fleet.Conflict, "node %s has another mesh key and did not tell it before", n.ID)
 	default:
 		n.JoinedAt = was.JoinedAt
-		if sameNode(was, &n) {
+		if sameRow(was, &n) {
 			return Result{ID: n.ID, Repeated: true}
 		}
 	}
@@ -191,11 +190,4 @@ func soundNode(n *fleet.HubNode) Result {
 
 func sameKeys(a, b *fleet.HubNode) bool {
 	return bytes.Equal(a.MeshKey, b.MeshKey) && bytes.Equal(a.SealKey, b.SealKey)
-}
-
-// sameNode compares as a snapshot would keep them.
-func sameNode(a, b *fleet.HubNode) bool {
-	x, err1 := json.Marshal(a)
-	y, err2 := json.Marshal(b)
-	return err1 == nil && err2 == nil && bytes.Equal(x, y)
 }

@@ -1,8 +1,6 @@
 package state
 
 import (
-	"bytes"
-	"encoding/json"
 	"time"
 
 	"tugline.dev/tugline/shared/fleet"
@@ -13,9 +11,9 @@ var (
 	_ = register(func() Command { return new(SettleOrphan) })
 )
 
-// KeepOrphans is how long an orphan is remembered after it was settled: its runner
+// keepOrphans is how long an orphan is remembered after it was settled: its runner
 // may be away for long and ask again.
-const KeepOrphans = 90 * 24 * time.Hour
+const keepOrphans = 90 * 24 * time.Hour
 
 // ReportOrphan records a finished attempt of an earlier epoch that no record knows,
 // or completes what is recorded of it: the end of its streams, later evidence. What it
@@ -55,7 +53,7 @@ func (c *ReportOrphan) apply(t *txn) Result {
 		if was.Log.Sealed {
 			o.Log = was.Log
 		}
-		if sameOrphan(was, &o) {
+		if sameRow(was, &o) {
 			return Result{ID: o.ID, Repeated: true}
 		}
 	}
@@ -184,11 +182,4 @@ func (t *txn) waitingOrphans() int {
 		return true
 	})
 	return n
-}
-
-// sameOrphan compares as a snapshot would keep them.
-func sameOrphan(a, b *fleet.Orphan) bool {
-	x, err1 := json.Marshal(a)
-	y, err2 := json.Marshal(b)
-	return err1 == nil && err2 == nil && bytes.Equal(x, y)
 }

@@ -168,7 +168,7 @@ func TestDiscardedOrphansAreForgotten(t *testing.T) {
 	if _, ok := g.m.View().Job("gone"); ok {
 		t.Error("a discarded orphan made a job")
 	}
-	g.now = g.now.Add(KeepOrphans - time.Minute)
+	g.now = g.now.Add(keepOrphans - time.Minute)
 	g.do(&Expire{Limit: 10})
 	if n := len(g.m.View().Orphans()); n != 2 {
 		t.Errorf("%d orphans are on record before their time", n)

@@ -64,7 +64,7 @@ func (c *Expire) apply(t *txn) Result {
 	}
 	var orphans []*fleet.Orphan
 	each(t.Txn, tableOrphans, "id", func(o *fleet.Orphan) bool {
-		if o.Settled != "" && len(orphans) < c.Limit && t.now().Sub(*o.SettledAt) > KeepOrphans {
+		if o.Settled != "" && len(orphans) < c.Limit && t.now().Sub(*o.SettledAt) > keepOrphans {
 			orphans = append(orphans, o)
 		}
 		return true

@@ -55,10 +55,11 @@ func newDB() (*memdb.MemDB, error) {
 func (m *Machine) set(db *memdb.MemDB, at time.Time) {
 	m.current.Store(db)
 	m.time.Store(&at)
-	m.regroup()
+	m.noteNodes()
 }
 
-func (m *Machine) regroup() {
+// noteNodes keeps Nodes at hand.
+func (m *Machine) noteNodes() {
 	n := m.View().Nodes()
 	m.nodes.Store(&n)
 }
@@ -101,7 +102,7 @@ func (r Result) Err() error {
 
 // Change is one thing that an entry changed, for the feed.
 type Change struct {
-	What    string         `json:"what"` // job, runner, token, ticket, setting, node, orphan, epoch
+	What    string         `json:"what"` // job, runner, token, ticket, setting, node, orphan, epoch, keys
 	Job     *fleet.Job     `json:"job,omitempty"`
 	Runner  *fleet.Runner  `json:"runner,omitempty"`
 	Node    *fleet.HubNode `json:"node,omitempty"`
@@ -139,7 +140,7 @@ func (m *Machine) Commit() {
 	m.batch.commit()
 	m.time.Store(&m.batch.meta.Time)
 	if m.batch.nodes {
-		m.regroup()
+		m.noteNodes()
 	}
 	if cap(m.batch.done) <= maxSteps {
 		clear(m.batch.done)

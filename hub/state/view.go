@@ -205,12 +205,20 @@ func (v View) Node(id string) (*fleet.HubNode, bool) {
 // Guests gives the tickets by whose guest key a hub node may knock at the given time:
 // unused ones until their end, used ones for the same node a day longer.
 func (v View) Guests(now time.Time) []*fleet.Ticket {
+	return v.guests(now, func(k *fleet.Ticket) bool { return k.Role == fleet.TicketHub })
+}
+
+// RunnerGuests gives the runners' tickets by whose guest key somebody may ask to be
+// enrolled through the tunnel, for as long.
+func (v View) RunnerGuests(now time.Time) []*fleet.Ticket {
+	return v.guests(now, func(k *fleet.Ticket) bool { return k.Role != fleet.TicketHub && len(k.Guest) > 0 })
+}
+
+func (v View) guests(now time.Time, of func(*fleet.Ticket) bool) []*fleet.Ticket {
 	var out []*fleet.Ticket
 	each(v.tx, tableTickets, "id", func(k *fleet.Ticket) bool {
-		if k.Role != fleet.TicketHub {
-			return true
-		}
-		if k.Uses > 0 && !now.After(k.ExpiresAt) || len(k.Admitted) > 0 && !now.After(k.ExpiresAt.Add(fleet.GuestGracePeriod)) {
+		used := len(k.Admitted)+len(k.Consumed) > 0
+		if of(k) && (k.Uses > 0 && !now.After(k.ExpiresAt) || used && !now.After(k.ExpiresAt.Add(fleet.GuestGracePeriod))) {
 			out = append(out, k)
 		}
 		return true

@@ -125,7 +125,7 @@ type Ticket struct {
 	For       RunnerID            `json:"for,omitempty"`      // re-enrols this runner
 	Consumed  map[string]RunnerID `json:"consumed,omitempty"` // by hex of the sign key: the same key may repeat
 	Role      string              `json:"role,omitempty"`     // TicketHub for a hub node; empty: a runner
-	Guest     []byte              `json:"guest,omitempty"`    // X25519 public: the key with which a joining hub node may knock
+	Guest     []byte              `json:"guest,omitempty"`    // X25519 public: with this key a joining hub node may knock, or a runner that comes by the mesh
 	Replace   string              `json:"replace,omitempty"`  // the hub node that goes when another one comes by this ticket
 	Admitted  map[string]string   `json:"admitted,omitempty"` // hub node ids by hex of the mesh key: the same key may repeat
 }
