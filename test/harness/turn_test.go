@@ -29,7 +29,8 @@ func cancelled(p *place, cli harness.CLI) {
 			t.Parallel()
 			p := p.of(t)
 			scenario, full := strings.CutSuffix(name, "-full")
-			k := task{cli: cli, scenario: scenario, nonce: string(cli) + "-" + name, prompt: "first prompt"}
+			k := task{cli: cli, scenario: scenario, nonce: string(cli) + "-" + name}
+			k.prompt = "first prompt of " + k.run()
 			if full {
 				k.flags = []string{"--permissions", "full"}
 			}
@@ -38,6 +39,7 @@ func cancelled(p *place, cli harness.CLI) {
 			p.Eventually(10*time.Second, "the command's processes are seen", func() bool {
 				return strings.Contains(strings.Join(p.left(k, id), "\n"), "tugline-child-"+k.run())
 			})
+			p.promptUnseen(k)
 			begun := time.Now()
 			p.Run("job", "cancel", id)
 			j := p.Ended(id, 60*time.Second)
@@ -60,6 +62,22 @@ func cancelled(p *place, cli harness.CLI) {
 				t.Errorf("session %s, then %s; diff:\n%s", j.SessionID, r.SessionID, d)
 			}
 		})
+	}
+}
+
+// promptUnseen looks whether anybody could read a task's prompt in the list of
+// processes while its CLI runs.
+func (p *place) promptUnseen(k task) {
+	p.T.Helper()
+	seen := false
+	for _, line := range p.Marked() {
+		if strings.Contains(line, k.prompt) {
+			p.T.Errorf("the prompt is on a command line: %s", line)
+		}
+		seen = seen || strings.Contains(line, string(k.cli)) && !strings.Contains(line, "tugline-"+k.run()) && !strings.Contains(line, "tugline-child-")
+	}
+	if !seen {
+		p.T.Error("the CLI is not among the processes; nothing is shown")
 	}
 }
 
