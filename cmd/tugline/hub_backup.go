@@ -187,12 +187,29 @@ func prune(dir string, keep int) error {
 	return errors.Join(failed...)
 }
 
+// openBackup opens a backup that is whole and can be read.
+func openBackup(path string) (*os.File, api.Backup, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, api.Backup{}, fail(exitUsage, "cannot open the backup: %v", err)
+	}
+	man, err := verifyBackup(f)
+	if err != nil {
+		f.Close()
+		return nil, man, fail(exitFailed, "%s: %s", path, sentence(err))
+	}
+	return f, man, nil
+}
+
 func verifyBackup(f io.ReadSeeker) (api.Backup, error) {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return api.Backup{}, err
 	}
 	return hub.VerifyBackup(f)
 }
+
+// madeAt is when a backup was made, for people.
+func madeAt(m api.Backup) string { return m.MadeAt.UTC().Format("2006-01-02 15:04:05 UTC") }
 
 func describeBackup(path string, m api.Backup) string {
 	with := ", without output"
@@ -203,22 +220,18 @@ func describeBackup(path string, m api.Backup) string {
 	if m.Secrets {
 		keys = ", with the cluster's keys"
 	}
-	return fmt.Sprintf("%s: cluster %s, epoch %d, up to entry %d, made %s%s%s", path, m.Cluster, m.Epoch, m.Index, m.MadeAt.UTC().Format("2006-01-02 15:04:05 UTC"), with, keys)
+	return fmt.Sprintf("%s: cluster %s, epoch %d, up to entry %d, made %s%s%s", path, m.Cluster, m.Epoch, m.Index, madeAt(m), with, keys)
 }
 
 func (a *app) hubBackupVerifyCommand() *cobra.Command {
 	return a.jsonFlag(local(&cobra.Command{
 		Use: "verify FILE", Short: "Check that a backup is whole and can be read", Args: exactly("FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			f, err := os.Open(args[0])
+			f, man, err := openBackup(args[0])
 			if err != nil {
-				return fail(exitUsage, "cannot open the backup: %v", err)
+				return err
 			}
 			defer f.Close()
-			man, err := verifyBackup(f)
-			if err != nil {
-				return fail(exitFailed, "%s: %s", args[0], sentence(err))
-			}
 			if a.json {
 				b, err := json.MarshalIndent(man, "", "  ")
 				if err != nil {
@@ -241,17 +254,13 @@ that were submitted since are gone from the record; what still runs goes on, and
 orphan (tugline job orphans) where the backup does not know it. Revocations that are younger than
 the backup are repeated. Where no node runs any more, use tugline hub recover --from-backup.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f, err := os.Open(args[0])
+			f, man, err := openBackup(args[0])
 			if err != nil {
-				return fail(exitUsage, "cannot open the backup: %v", err)
+				return err
 			}
 			defer f.Close()
-			man, err := verifyBackup(f)
-			if err != nil {
-				return fail(exitFailed, "%s: %s", args[0], sentence(err))
-			}
 			if !yes {
-				return usage("this undoes everything that was recorded since %s; say --yes", man.MadeAt.UTC().Format("2006-01-02 15:04:05 UTC"))
+				return usage("this undoes everything that was recorded since %s; say --yes", madeAt(man))
 			}
 			return a.restore(cmd.Context(), f)
 		},
@@ -294,7 +303,7 @@ func (a *app) restore(ctx context.Context, f *os.File) error {
 	if a.json {
 		return a.printRaw(bytes.TrimSpace(raw))
 	}
-	fmt.Fprintf(a.out, "the cluster is set back to entry %d of %s; its epoch is %d\n", done.Backup.Index, done.Backup.MadeAt.UTC().Format("2006-01-02 15:04:05 UTC"), done.Epoch)
+	fmt.Fprintf(a.out, "the cluster is set back to entry %d of %s; its epoch is %d\n", done.Backup.Index, madeAt(done.Backup), done.Epoch)
 	told := func(n int, format string, args ...any) {
 		if n > 0 {
 			fmt.Fprintf(a.out, "  "+format+"\n", args...)

@@ -69,10 +69,10 @@ before. Running work goes on; its runners renew it.`,
 func (a *app) describeRecovery(dir string, r *hub.Recovered) {
 	w := a.out
 	fmt.Fprintf(w, "node %s is now the only one of cluster %s\n", r.Node, r.Cluster)
-	switch l := r.Log; {
-	case r.Backup != nil:
-		fmt.Fprintf(w, "  everything after entry %d, of %s, is lost\n", r.Backup.Index, r.Backup.MadeAt.UTC().Format("2006-01-02 15:04:05 UTC"))
-	default:
+	if r.Backup != nil {
+		fmt.Fprintf(w, "  everything after entry %d, of %s, is lost\n", r.Backup.Index, madeAt(*r.Backup))
+	} else {
+		l := r.Log
 		fmt.Fprintf(w, "  its log goes to entry %d\n", l.Before.Last)
 		if len(l.MaybeLost) > 0 {
 			fmt.Fprintf(w, "  may be lost: what %s acknowledged without it after that entry\n", strings.Join(l.MaybeLost, " and "))

@@ -149,14 +149,18 @@ func answers(base string) bool {
 	if err != nil {
 		return false
 	}
-	host := u.Host
-	if u.Port() == "" {
-		host = net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
-	}
-	conn, err := net.DialTimeout("tcp", host, 500*time.Millisecond)
+	conn, err := net.DialTimeout("tcp", hostPort(u), 500*time.Millisecond)
 	if err != nil {
 		return false
 	}
 	conn.Close()
 	return true
+}
+
+// hostPort is where a URL leads to, its scheme's port where it names none.
+func hostPort(u *url.URL) string {
+	if u.Port() != "" {
+		return u.Host
+	}
+	return net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 }

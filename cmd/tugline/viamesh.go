@@ -127,11 +127,7 @@ func meshHubs(list []wire.HubAddress) ([]mesh.Hub, error) {
 			h.Keys = append(h.Keys, mesh.PublicKey(b))
 		}
 		if u, err := url.Parse(a.URL); err == nil && u.Host != "" {
-			host := u.Host
-			if u.Port() == "" {
-				host = net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
-			}
-			h.Hosts = []string{host}
+			h.Hosts = []string{hostPort(u)}
 		}
 		out = append(out, h)
 	}
