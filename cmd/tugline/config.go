@@ -111,7 +111,6 @@ func replaceFile(path string, b []byte, mode os.FileMode) error {
 // context, then the hub that this user runs on this machine. A token is never sent
 // to another hub than the one it was kept for.
 func (a *app) spot() (hubSpot, error) {
-	given := hubSpot{Token: first(a.token, a.env("TUGLINE_TOKEN")), CAFile: first(a.caFile, a.env("TUGLINE_CA_FILE"))}
 	var hubs []string
 	if text := first(a.hub, a.env("TUGLINE_HUB")); text != "" {
 		var err error
@@ -119,26 +118,22 @@ func (a *app) spot() (hubSpot, error) {
 			return hubSpot{}, err
 		}
 	}
-	kept, err := a.keptSpot(hubs)
+	s, err := a.keptSpot(hubs)
 	if err != nil && hubs == nil {
 		return hubSpot{}, err
 	}
-	s := hubSpot{Hub: kept.Hub, Others: kept.Others, Token: first(given.Token, kept.Token), CAFile: first(given.CAFile, kept.CAFile)}
-	if hubs != nil {
-		s.Hub, s.Others = hubs[0], hubs[1:]
+	if hubs == nil && s.Hub != "" { // kept in a file that people may edit
+		if hubs, err = hubList(strings.Join(s.all(), ",")); err != nil {
+			return hubSpot{}, err
+		}
 	}
-	switch {
-	case s.Hub == "":
+	if hubs == nil {
 		return s, usage("no hub is known; start one here with `tugline dev`, or give --hub and --token, or keep one with `tugline context add`")
-	case s.Token == "":
+	}
+	s.Hub, s.Others = hubs[0], append([]string(nil), hubs[1:]...)
+	s.Token, s.CAFile = first(a.token, a.env("TUGLINE_TOKEN"), s.Token), first(a.caFile, a.env("TUGLINE_CA_FILE"), s.CAFile)
+	if s.Token == "" {
 		return s, fail(exitUnauthorised, "no token for the hub %s; set TUGLINE_TOKEN, give --token, or keep it with `tugline context add`", s.Hub)
-	}
-	if hubs, err = hubList(strings.Join(s.all(), ",")); err != nil {
-		return s, err
-	}
-	s.Hub, s.Others = hubs[0], nil
-	if len(hubs) > 1 {
-		s.Others = hubs[1:]
 	}
 	return s, nil
 }
