@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,15 +12,8 @@ import (
 
 func TestHubKeysAndRotate(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	dir := filepath.Join(t.TempDir(), "hub")
-	h := newShell(t, "")
-	end := h.start("hub", "run", "--data-dir", dir, "--listen", "127.0.0.1:0", "--bootstrap")
-	eventually(t, "the ticket", func() bool { return strings.Contains(h.out.String(), "TUGLINE_TICKET=tug1_") })
-	spot, err := readSpot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newShell(t, "", "TUGLINE_HUB="+spot.Hub, "TUGLINE_TOKEN="+spot.Token)
+	s, stop := runHub(t)
+	defer stop()
 	has(t, "the keys", s.must("hub", "keys"), "KEY", "GEN", "hmac", "signing", "ca", "in use")
 	for kind, says := range map[string]string{"hmac": "without a pause", "signing": "nothing to do", "ca": "hub keys --ca"} {
 		has(t, "rotate "+kind, s.must("hub", "rotate", kind), "generation 2 of the "+kind+" key is ")
@@ -42,8 +34,5 @@ func TestHubKeysAndRotate(t *testing.T) {
 		if code := s.do(wrong...); code != exitUsage {
 			t.Errorf("%v: exit %d, want 2", wrong, code)
 		}
-	}
-	if code := h.stop(end); code != exitOK {
-		t.Errorf("the hub ended with %d\n%s", code, h.err)
 	}
 }
