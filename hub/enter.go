@@ -45,7 +45,7 @@ type (
 // node has joined is recorded last.
 func (h *Hub) enter() error {
 	dir := h.cfg.Dir
-	if _, err := os.Stat(filepath.Join(dir, "node.json")); err == nil {
+	if _, err := os.Stat(filepath.Join(dir, nodeName)); err == nil {
 		return nil // it has joined before
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("look for a node in %s: %w", dir, err)
@@ -83,7 +83,7 @@ func (h *Hub) enter() error {
 		return err
 	}
 	h.log.Info("joined", "cluster", t.Cluster, "node", id.Node)
-	if err := id.save(dir); err != nil {
+	if err := id.save(filepath.Join(dir, nodeName)); err != nil {
 		return err
 	}
 	return os.Remove(filepath.Join(dir, joiningName))
@@ -109,10 +109,7 @@ func joiningAs(dir, cluster string) (identity, error) {
 		return id, fmt.Errorf("read %s: %w", path, err)
 	}
 	id = identity{Version: 1, Cluster: cluster, Node: newID("n-"), Joined: true}
-	if b, err = json.MarshalIndent(id, "", "  "); err != nil {
-		return id, err
-	}
-	return id, writeFile(path, append(b, '\n'), 0o600)
+	return id, id.save(path)
 }
 
 // knock asks the hubs of a ticket in turn to be taken in.
@@ -239,15 +236,6 @@ func (h *Hub) admit(ctx context.Context, guest string, body []byte) ([]byte, err
 	}
 	v := h.entries.View()
 	return json.Marshal(welcome{Cluster: h.id.Cluster, Epoch: v.Meta().Epoch, Nodes: v.Nodes(), Secrets: sealed})
-}
-
-// importSecrets puts the cluster's keys in place on a node that joins.
-func importSecrets(dir string, b []byte) error {
-	sd := filepath.Join(dir, "secrets")
-	if err := os.MkdirAll(sd, 0o700); err != nil {
-		return fmt.Errorf("make %s: %w", sd, err)
-	}
-	return writeFile(filepath.Join(sd, keysName), b, 0o600)
 }
 
 // meshKey reads a key as tickets carry it.

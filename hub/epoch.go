@@ -127,7 +127,7 @@ func (h *Hub) remember(change func(*identity)) error {
 	if change(&id); id == h.id {
 		return nil
 	}
-	if err := id.save(h.cfg.Dir); err != nil {
+	if err := id.save(filepath.Join(h.cfg.Dir, nodeName)); err != nil {
 		return err
 	}
 	h.id.Founded, h.id.Epoch = id.Founded, id.Epoch // its names stay, and are read without the lock

@@ -30,6 +30,8 @@ type identity struct {
 	Epoch uint64 `json:"epoch,omitempty"`
 }
 
+const nodeName = "node.json" // its file in the data directory
+
 // newID gives a prefix and a fresh ULID in lower case.
 func newID(prefix string) string { return prefix + strings.ToLower(ulid.Make().String()) }
 
@@ -51,7 +53,7 @@ func lockDir(dir string) (*flock.Flock, error) {
 
 // loadIdentity reads the node's identity, or makes it when a cluster may be made.
 func loadIdentity(dir string, bootstrap, fresh bool) (identity, error) {
-	path := filepath.Join(dir, "node.json")
+	path := filepath.Join(dir, nodeName)
 	b, err := os.ReadFile(path)
 	if err == nil {
 		var id identity
@@ -73,15 +75,15 @@ func loadIdentity(dir string, bootstrap, fresh bool) (identity, error) {
 		return identity{}, fmt.Errorf("%w: %s is empty; add --bootstrap to make a new cluster, or --ticket to join one", ErrNoCluster, dir)
 	}
 	id := identity{Version: 1, Cluster: newID("c-"), Node: newID("n-")}
-	return id, id.save(dir)
+	return id, id.save(path)
 }
 
-func (id identity) save(dir string) error {
+func (id identity) save(path string) error {
 	b, err := json.MarshalIndent(id, "", "  ")
 	if err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(dir, "node.json"), append(b, '\n'), 0o600)
+	return writeFile(path, append(b, '\n'), 0o600)
 }
 
 // writeFile puts a file in place whole and durable, or not at all.

@@ -153,7 +153,7 @@ func RecoverFrom(dir, file, passphrase string, newKeys bool) (Recovered, error) 
 			return out, err
 		}
 	}
-	return out, id.save(dir) // last: without it there is no node here
+	return out, id.save(filepath.Join(dir, nodeName)) // last: without it there is no node here
 }
 
 // restoreLog makes a log of a backup's state. Keys that were made anew are active in it.

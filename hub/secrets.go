@@ -45,15 +45,15 @@ type keyFile struct {
 // loadSecrets reads the cluster's keys, or makes them for a new cluster. They are
 // never made where a cluster has lived: every runner would be shut out.
 func loadSecrets(dir, cluster string, fresh bool) (*secrets, error) {
-	sd := filepath.Join(dir, "secrets")
-	if err := os.MkdirAll(sd, 0o700); err != nil {
-		return nil, fmt.Errorf("make %s: %w", sd, err)
+	sd, err := secretsDir(dir)
+	if err != nil {
+		return nil, err
 	}
 	s := &secrets{path: filepath.Join(sd, keysName), cluster: cluster}
 	b, err := os.ReadFile(s.path)
 	switch {
 	case errors.Is(err, os.ErrNotExist) && fresh:
-		err = s.begin()
+		err = s.begin(state.New().View())
 	case err == nil:
 		err = s.read(b)
 	}
@@ -64,10 +64,24 @@ func loadSecrets(dir, cluster string, fresh bool) (*secrets, error) {
 	return s, nil
 }
 
-// begin makes the first generation of each key.
-func (s *secrets) begin() error {
+// secretsDir gives the directory of a node's keys, and makes it where it is missing.
+func secretsDir(dir string) (string, error) {
+	sd := filepath.Join(dir, "secrets")
+	if err := os.MkdirAll(sd, 0o700); err != nil {
+		return "", fmt.Errorf("make %s: %w", sd, err)
+	}
+	return sd, nil
+}
+
+// begin makes a generation of each key behind all that the log knows of: of a new
+// cluster the first.
+func (s *secrets) begin(v state.View) error {
 	for _, kind := range fleet.KeyKinds {
-		k, err := makeKey(kind, 1, s.cluster, nil, time.Now())
+		generation := uint64(1)
+		if rows := v.Keys(kind); len(rows) > 0 {
+			generation = rows[len(rows)-1].Generation + 1
+		}
+		k, err := makeKey(kind, generation, s.cluster, nil, time.Now())
 		if err != nil {
 			return err
 		}
@@ -77,27 +91,24 @@ func (s *secrets) begin() error {
 	return s.save(s.keys)
 }
 
-// replaceSecrets makes a generation of each key behind all that the log knows of, for
-// a node that has none of those. Nothing announces them: every runner must enrol anew.
+// replaceSecrets makes new keys for a node that has none of those that the log knows
+// of. Nothing announces them: every runner must enrol anew.
 func replaceSecrets(dir, cluster string, v state.View) (*secrets, error) {
-	sd := filepath.Join(dir, "secrets")
-	if err := os.MkdirAll(sd, 0o700); err != nil {
-		return nil, fmt.Errorf("make %s: %w", sd, err)
+	sd, err := secretsDir(dir)
+	if err != nil {
+		return nil, err
 	}
 	s := &secrets{path: filepath.Join(sd, keysName), cluster: cluster}
-	for _, kind := range fleet.KeyKinds {
-		generation := uint64(1)
-		if rows := v.Keys(kind); len(rows) > 0 {
-			generation = rows[len(rows)-1].Generation + 1
-		}
-		k, err := makeKey(kind, generation, cluster, nil, time.Now())
-		if err != nil {
-			return nil, err
-		}
-		k.Used, k.Served = true, kind == fleet.KeyCA
-		s.keys = append(s.keys, k)
+	return s, s.begin(v)
+}
+
+// importSecrets puts the cluster's keys in place on a node that joins.
+func importSecrets(dir string, b []byte) error {
+	sd, err := secretsDir(dir)
+	if err != nil {
+		return err
 	}
-	return s, s.save(s.keys)
+	return writeFile(filepath.Join(sd, keysName), b, 0o600)
 }
 
 // read takes in the file, and brings one of an earlier version to the present form.

@@ -74,9 +74,9 @@ func (k *selfKeys) save(dir string) error {
 	if err != nil {
 		return err
 	}
-	sd := filepath.Join(dir, "secrets")
-	if err := os.MkdirAll(sd, 0o700); err != nil {
-		return fmt.Errorf("make %s: %w", sd, err)
+	sd, err := secretsDir(dir)
+	if err != nil {
+		return err
 	}
 	return writeFile(filepath.Join(sd, selfName), append(b, '\n'), 0o600)
 }
