@@ -86,6 +86,55 @@ func TestRestoreUndoesAndRepeatsRevocations(t *testing.T) {
 	}
 }
 
+// TestRestorePutsOutputBack: output and files that are not there any more come back with
+// a backup that holds them, and what is there stays as it is.
+func TestRestorePutsOutputBack(t *testing.T) {
+	n := start(t, t.TempDir(), true)
+	id, _ := n.submit()
+	other, _ := n.submit()
+	gone, kept := spool.Key{Job: id, Fence: fleet.Fence{Epoch: 1, Index: 9}, Name: spool.Output}, spool.Key{Job: other, Fence: fleet.Fence{Epoch: 1, Index: 10}, Name: spool.Output}
+	for _, k := range []spool.Key{gone, kept} {
+		if _, err := n.hub.copies.Append(t.Context(), k, 0, []byte("what it said")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := n.hub.copies.Seal(t.Context(), gone, 12, digestOf("what it said")); err != nil {
+		t.Fatal(err)
+	}
+	file := n.put("a file")
+	for _, output := range []bool{true, false} {
+		var b bytes.Buffer
+		if err := n.hub.Backup(t.Context(), &b, "", output); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.hub.copies.Delete(id); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.hub.blobs.Delete(file); err != nil {
+			t.Fatal(err)
+		}
+		if output { // once
+			if _, err := n.hub.copies.Append(t.Context(), kept, 12, []byte(", and more")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		done, err := n.hub.Restore(t.Context(), &b, "t-test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		size, sealed := n.hub.copies.Size(gone)
+		if back := size == 12 && sealed && n.has(file); back != output {
+			t.Errorf("with output %t: %d bytes are back, sealed %t, the file %t", output, size, sealed, n.has(file))
+		}
+		if want := map[bool]int{true: 1}[output]; done.Streams != want || done.Blobs != want {
+			t.Errorf("with output %t: %d streams and %d files are said to be back", output, done.Streams, done.Blobs)
+		}
+		if size, _ := n.hub.copies.Size(kept); size != 22 {
+			t.Errorf("with output %t: %d bytes of what was there", output, size)
+		}
+	}
+}
+
 func TestStateThatWasSetBackIsRaisedAtTheNextStart(t *testing.T) {
 	dir := t.TempDir()
 	n := start(t, dir, true)

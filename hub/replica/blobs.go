@@ -23,13 +23,14 @@ func (b *Blobs) Usage() (bytes, blobs int64) { return b.r.blobs.Usage() }
 // Put is blob.Store.Put; the blob is on a majority when it returns nil.
 func (b *Blobs) Put(ctx context.Context, d fleet.Digest, size int64, in io.Reader) error {
 	r := b.r
-	if r.alone() {
-		defer r.gate.RUnlock()
-		return r.blobs.Put(ctx, d, size, in)
-	}
 	if size < 0 || size > maxChunk {
+		// Not under the gate: whoever sends may take long, and a new member waits at it.
 		if err := r.blobs.Put(ctx, d, size, in); err != nil {
 			return err
+		}
+		if r.alone() {
+			r.gate.RUnlock()
+			return nil
 		}
 		return r.spread(ctx, d, size, nil, nil)
 	}
@@ -40,6 +41,10 @@ func (b *Blobs) Put(ctx context.Context, d fleet.Digest, size int64, in io.Reade
 	}
 	if int64(len(data)) != size {
 		return r.blobs.Put(ctx, d, size, bytes.NewReader(data)) // which says what is wrong
+	}
+	if r.alone() {
+		defer r.gate.RUnlock()
+		return r.blobs.Put(ctx, d, size, bytes.NewReader(data))
 	}
 	return r.spread(ctx, d, size, data, func() error { return r.blobs.Put(ctx, d, size, bytes.NewReader(data)) })
 }

@@ -21,22 +21,12 @@ func (r *Replica) fill(ctx context.Context) {
 			every = min(every, compareSoon)
 		}
 		wait := time.NewTimer(every/2 + rand.N(every)) // jitter, so that nodes do not ask in step
-		tidy := time.NewTicker(idleFor)
-		for looking := true; looking; {
-			select {
-			case <-ctx.Done():
-			case <-r.compare:
-			case <-wait.C:
-			case <-tidy.C:
-				if t := r.leading(); t != nil {
-					t.tidy(time.Now())
-				}
-				continue
-			}
-			looking = false
+		select {
+		case <-ctx.Done():
+		case <-r.compare:
+		case <-wait.C:
 		}
 		wait.Stop()
-		tidy.Stop()
 		if ctx.Err() != nil {
 			return
 		}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -367,6 +369,57 @@ func TestGrow(t *testing.T) {
 			t.Errorf("the next leader has %q", got)
 		}
 	})
+}
+
+// TestSlowSender: a blob that comes slowly to the only node keeps no member out, and
+// nobody from writing meanwhile; it is on all in the end.
+func TestSlowSender(t *testing.T) {
+	c := newCluster(t, nil, "a")
+	defer c.close()
+	a := c.lead("a", 1, 50)
+	in, out := io.Pipe()
+	defer out.Close()
+	data := strings.Repeat("x", maxChunk+1)
+	put := make(chan error, 1)
+	go func() { put <- a.Blobs().Put(context.Background(), digestOf(data), int64(len(data)), in) }()
+	if _, err := io.WriteString(out, data[:1]); err != nil { // when it returns, Put reads
+		t.Fatal(err)
+	}
+	c.add("b")
+	wrote := make(chan error, 1)
+	go func() {
+		a.look()
+		_, err := a.Append(context.Background(), key(1), 0, []byte("meanwhile"))
+		wrote <- err
+	}()
+	select {
+	case err := <-wrote:
+		if err != nil {
+			t.Errorf("append: %v", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatal("the append waits for the sender of a blob")
+	}
+	io.WriteString(out, data[1:])
+	out.Close()
+	if err := <-put; err != nil {
+		t.Errorf("put: %v", err)
+	}
+	c.promote("b")
+	a.look()
+	for late := time.After(5 * time.Second); len(a.connected()) == 0; {
+		select {
+		case <-late:
+			t.Fatal("no connection to the new member")
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	if err := a.Blobs().Put(context.Background(), digestOf(data), int64(len(data)), strings.NewReader(data)); err != nil {
+		t.Errorf("the same blob with two voters: %v", err)
+	}
+	if _, err := c.nodes["b"].blobs.Stat(digestOf(data)); err != nil {
+		t.Errorf("the other voter lacks it: %v", err)
+	}
 }
 
 // TestFrozenFollower: a node that holds its connections and says nothing, as a

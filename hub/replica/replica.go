@@ -193,6 +193,8 @@ func (r *Replica) Run(ctx context.Context) error {
 	r.wg.Go(func() { r.scrub(ctx) })
 	look := time.NewTicker(time.Second)
 	defer look.Stop()
+	tidy := time.NewTicker(idleFor)
+	defer tidy.Stop()
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -200,6 +202,10 @@ func (r *Replica) Run(ctx context.Context) error {
 			r.look()
 		case <-look.C:
 			r.look()
+		case <-tidy.C:
+			if t := r.leading(); t != nil {
+				t.tidy(time.Now())
+			}
 		}
 	}
 	r.mu.Lock()

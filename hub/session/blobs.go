@@ -197,7 +197,7 @@ func (x *session) mayStore(v state.View) bool {
 	return slices.ContainsFunc(views, func(w wire.AttemptView) bool {
 		_, _, a, err := x.own(v, w.Job, w.Fence)
 		if err != nil {
-			return x.orphanKnown(v, w.Job, w.Fence)
+			return x.ownOrphan(v, w.Job, w.Fence) != nil
 		}
 		return a.AcceptedAt != nil
 	})

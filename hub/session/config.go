@@ -104,6 +104,12 @@ func (c *Config) validate() error {
 	if err := c.Keys().check(); err != nil {
 		return err
 	}
+	if c.Seen == nil {
+		c.Seen = func() uint64 { return 0 }
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
 	if c.Leader == nil {
 		c.Leader = func() string { return "" }
 	}

@@ -20,7 +20,7 @@ func (x *session) reply(v state.View, open []state.Open, views []wire.AttemptVie
 	keys := s.cfg.Keys() // one value: no order is signed by a key that the news do not lead to
 	rep := wire.HeartbeatReply{
 		Interval: interval, Epoch: st.Epoch, Term: st.Term, Index: min(st.Index, v.Meta().Index),
-		Time: s.told().UTC(), Leader: s.cfg.Leader(),
+		Time: s.cfg.Now().UTC(), Leader: s.cfg.Leader(),
 	}
 	if r, ok := v.Runner(x.runner); ok {
 		rep.Keys = x.news(keys, r)
@@ -108,7 +108,7 @@ func (s *Server) order(keys *Keys, kind string, r fleet.RunnerID, j fleet.JobID,
 	}
 	signed, err := wire.SignOrder(keys.Signing, keys.SigningID, wire.Order{
 		Cluster: keys.Cluster, Epoch: s.cfg.Standing().Epoch, Runner: r, Job: j, Fence: f,
-		ID: id, Kind: kind, Body: wire.BodyDigest(raw), NotAfter: s.told().Add(s.cfg.OrderLife).UTC(), Critical: critical,
+		ID: id, Kind: kind, Body: wire.BodyDigest(raw), NotAfter: s.cfg.Now().Add(s.cfg.OrderLife).UTC(), Critical: critical,
 	})
 	return signed, raw, err
 }

@@ -47,33 +47,31 @@ func (x *session) unrecorded(v state.View, job fleet.JobID, f fleet.Fence) bool 
 			return false
 		}
 	}
-	o, ok := v.Orphan(f.String())
-	return !ok || x.mine(o, job)
+	_, ok := v.Orphan(f.String())
+	return !ok || x.ownOrphan(v, job, f) != nil
 }
 
-func (x *session) mine(o *fleet.Orphan, job fleet.JobID) bool {
-	return o.Runner == x.runner && o.Job == job
+// ownOrphan gives an orphan of this runner that is on record, or nil.
+func (x *session) ownOrphan(v state.View, job fleet.JobID, f fleet.Fence) *fleet.Orphan {
+	if o, ok := v.Orphan(f.String()); ok && o.Runner == x.runner && o.Job == job {
+		return o
+	}
+	return nil
 }
 
 // current refuses to go by a state that was set back and whose epoch was not raised yet:
 // that it knows nothing of an attempt means nothing.
 func (s *Server) current(v state.View) error {
-	if s.cfg.Seen != nil && v.Meta().Epoch < s.cfg.Seen() {
+	if v.Meta().Epoch < s.cfg.Seen() {
 		return fmt.Errorf("the cluster is being set back to a backup: %w", fleet.Unavailable)
 	}
 	return nil
 }
 
-// orphanKnown says whether an orphan of this runner is on record.
-func (x *session) orphanKnown(v state.View, job fleet.JobID, f fleet.Fence) bool {
-	o, ok := v.Orphan(f.String())
-	return ok && x.mine(o, job)
-}
-
 // orphanDone says whether the runner is asked for nothing more of an orphan.
 func (x *session) orphanDone(v state.View, job fleet.JobID, f fleet.Fence) bool {
-	o, ok := v.Orphan(f.String())
-	return ok && x.mine(o, job) && (o.Log.Sealed || o.Settled == fleet.OrphanDiscarded)
+	o := x.ownOrphan(v, job, f)
+	return o != nil && (o.Log.Sealed || o.Settled == fleet.OrphanDiscarded)
 }
 
 // findStrays gives the jobs on record of which the runner shows an attempt that is not
@@ -181,7 +179,7 @@ func (x *session) makeOrphan(v state.View, it *wire.ReportItem) (fleet.Orphan, e
 
 // noPermit says why an attempt without a record may not push.
 func (x *session) noPermit(v state.View, job fleet.JobID, f fleet.Fence) error {
-	if o, ok := v.Orphan(f.String()); ok && x.mine(o, job) && o.Settled == fleet.OrphanDiscarded {
+	if o := x.ownOrphan(v, job, f); o != nil && o.Settled == fleet.OrphanDiscarded {
 		return fmt.Errorf("attempt %s of job %s was discarded: %w", f, job, fleet.StaleFence)
 	}
 	return fmt.Errorf("attempt %s of job %s is not on record since the epoch was raised; a person has to adopt it first (`tugline job orphans`): %w", f, job, fleet.Unavailable)

@@ -24,7 +24,7 @@ func (s *Server) challenge() (frame, nonce []byte, err error) {
 	body, err := wire.Encode(wire.Challenge{
 		Versions: wire.Versions,
 		Nonce:    nonce,
-		Time:     s.told().UTC(),
+		Time:     s.cfg.Now().UTC(),
 		Cluster:  k.Cluster,
 		Epoch:    s.cfg.Standing().Epoch,
 		Signing:  k.Chain,
@@ -111,7 +111,7 @@ func (s *Server) admit(ctx context.Context, path fleet.RunnerID, challenge, nonc
 	if err != nil {
 		return nil, deny(fleet.Internal, "%v", err)
 	}
-	if at := s.told(); at.Sub(h.Time).Abs() > maxSkew {
+	if at := s.cfg.Now(); at.Sub(h.Time).Abs() > maxSkew {
 		s.cfg.Logger.Warn("clocks differ", "runner", r.ID, "hub_time", at.UTC(), "runner_time", h.Time.UTC())
 	}
 	x := s.newSession(id, h, sk)

@@ -171,14 +171,6 @@ func (s *Server) Restarting(after, length time.Duration, successors []string) {
 // now is the one place where the package reads the clock, for what lasts how long.
 func (s *Server) now() time.Time { return time.Now() }
 
-// told is the time as runners are told it.
-func (s *Server) told() time.Time {
-	if s.cfg.Now != nil {
-		return s.cfg.Now()
-	}
-	return s.now()
-}
-
 func (s *Server) sessions() []*session {
 	s.mu.Lock()
 	defer s.mu.Unlock()

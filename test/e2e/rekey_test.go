@@ -18,6 +18,7 @@ func TestKeysOfHubsAreReplacedAndRemovedNodesRefused(t *testing.T) {
 	argv, ran := lines(c, "long", 100)
 	id := c.Detach(append([]string{"exec", "--"}, argv...)...)
 	c.State(id, fleet.Running, 20*time.Second)
+	twoPorts(t, c)
 
 	lead, before := c.Leader(), connections(c)
 	at := time.Now()
