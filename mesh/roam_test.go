@@ -155,7 +155,7 @@ func TestRekey(t *testing.T) {
 
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
-	var sums [2][32]byte
+	sums := [2]chan []byte{make(chan []byte, 1), make(chan []byte, 1)}
 	var got, longest [2]atomic.Int64
 	for i, pair := range [][2]net.Conn{{c, there}, {there, c}} {
 		sent := sha256.New()
@@ -168,7 +168,7 @@ func TestRekey(t *testing.T) {
 				select {
 				case <-stop:
 					pair[0].(*Conn).CloseWrite()
-					copy(sums[i][:], sent.Sum(nil))
+					sums[i] <- sent.Sum(nil)
 					return
 				case <-tick.C:
 					chance.Read(buf)
@@ -198,9 +198,7 @@ func TestRekey(t *testing.T) {
 					return
 				}
 			}
-			<-stop
-			eventually(t, "the sum", time.Second, func() bool { return sums[i] != [32]byte{} })
-			if sum := have.Sum(nil); !bytes.Equal(sum, sums[i][:]) {
+			if sum := have.Sum(nil); !bytes.Equal(sum, <-sums[i]) {
 				t.Errorf("direction %d: what came is not what was sent", i)
 			}
 		})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -24,6 +25,18 @@ func bytesBelow(dir string) (n int64) {
 		return nil
 	})
 	return n
+}
+
+// snapshot is the index of the newest one that a hub keeps.
+func (h *hub) snapshot() (newest uint64) {
+	dirs, _ := filepath.Glob(filepath.Join(h.dir, "raft", "snapshots", "*-*-*"))
+	for _, d := range dirs {
+		var term, index, at uint64
+		if n, _ := fmt.Sscanf(filepath.Base(d), "%d-%d-%d", &term, &index, &at); n == 3 {
+			newest = max(newest, index)
+		}
+	}
+	return newest
 }
 
 // The log is cut as it grows: after many times as many entries as are kept it takes no
@@ -66,6 +79,11 @@ func TestLogDoesNotGrow(t *testing.T) {
 	var sizes []int64
 	for n := range 4 {
 		batch(n, 60)
+		// What a batch wrote is cut off only at the next look, which may be after all of it.
+		written := index() - 64
+		c.eventually(30*time.Second, "every hub has taken a snapshot of the batch", func() bool {
+			return !slices.ContainsFunc(c.hubs, func(h *hub) bool { return h.snapshot() < written })
+		})
 		var most int64
 		for _, h := range c.hubs {
 			most = max(most, bytesBelow(filepath.Join(h.dir, "raft")))
