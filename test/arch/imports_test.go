@@ -48,6 +48,7 @@ var table = []struct{ pkg, may string }{
 // owners names the only packages that may import a costly dependency, tests aside.
 var owners = []struct{ dep, who string }{
 	{"github.com/hashicorp/raft", "consensus"},
+	{"github.com/hashicorp/raft-autopilot", "consensus"},
 	{"github.com/hashicorp/raft-boltdb", "consensus"},
 	{"github.com/boltdb/bolt", "consensus"},
 	{"go.etcd.io/bbolt", "consensus"},
@@ -127,6 +128,7 @@ func TestImportsRule(t *testing.T) {
 		"hub/x.go|go.etcd.io/bbolt/errors":                    1,
 		"hub/x.go|github.com/hashicorp/raft-boltdb/v2":        1,
 		"consensus/x.go|github.com/hashicorp/raft-boltdb/v2":  0,
+		"hub/x.go|github.com/hashicorp/raft-autopilot":        1,
 		"hub/state/x.go|github.com/hashicorp/raftlike":        0,
 		"novel/x.go|fmt":                                      1,
 		"test/mesh/x.go|os/exec":                              0,
