@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -264,4 +265,43 @@ func TestReplacedWhileItVotes(t *testing.T) {
 	if i := slices.IndexFunc(audit.Records, func(r api.AuditRecord) bool { return r.Command == "hub.admit" }); i < 0 || audit.Records[i].Detail != old {
 		t.Errorf("the audit does not say that %s was replaced: %+v", old, audit.Records)
 	}
+}
+
+// TestATicketIsNotSpentOnPortsThatAreTaken: the machine says which address is taken, and
+// joins by the same ticket once it is free.
+func TestATicketIsNotSpentOnPortsThatAreTaken(t *testing.T) {
+	a := startWith(t, func() Config { c := meshed(t.TempDir()); c.Bootstrap = true; return c }(), time.Now)
+	k := a.ticket(api.TicketRequest{Uses: 1})
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udp.Close()
+	for address, change := range map[string]func(*Config){
+		tcp.Addr().String():        func(c *Config) { c.Listen = tcp.Addr().String() },
+		udp.LocalAddr().String():   func(c *Config) { c.MeshListen = udp.LocalAddr().String() },
+		"192.0.2.1:0":              func(c *Config) { c.Listen = "192.0.2.1:0" },
+		"192.0.2.1:0 for the mesh": func(c *Config) { c.MeshListen = "192.0.2.1:0" },
+	} {
+		cfg := meshed(t.TempDir())
+		cfg.Ticket, cfg.Listen = k, "127.0.0.1:0"
+		change(&cfg)
+		h, err := New(cfg)
+		if err == nil {
+			h.Close()
+			t.Fatalf("a node that cannot listen on %s was opened", address)
+		}
+		if !strings.Contains(err.Error(), address) || !strings.Contains(err.Error(), "the ticket was not used") {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+	if m := a.members(); len(m.Members) != 1 {
+		t.Errorf("nodes that never listened are members: %+v", m.Members)
+	}
+	a.join(t.TempDir(), k)
 }

@@ -169,13 +169,15 @@ func (h *Hub) fetchOne(ctx context.Context, d fleet.Digest) bool {
 	return true
 }
 
-// debt is how many bytes of output and files this node lacks; at least one while it
-// does not know.
+// unknownDebt is how a node tells the others that it does not know yet what it lacks.
+const unknownDebt = 1
+
+// debt is how many bytes of output and files this node lacks, or unknownDebt.
 func (h *Hub) debt() int64 { return owed(h.copies.Debt()[h.id.Node]) }
 
 func owed(d replica.Debt) int64 {
 	if d.Bytes == 0 && !d.Known {
-		return 1
+		return unknownDebt
 	}
 	return d.Bytes
 }

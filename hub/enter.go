@@ -57,6 +57,9 @@ func (h *Hub) enter() error {
 	if err != nil {
 		return err
 	}
+	if err := h.mayListen(); err != nil { // before the ticket is spent on a node that could not serve
+		return fmt.Errorf("join cluster %s: %w; the ticket was not used", t.Cluster, err)
+	}
 	if h.keys, err = loadSelf(dir); err != nil {
 		return err
 	}
@@ -87,6 +90,25 @@ func (h *Hub) enter() error {
 		return err
 	}
 	return os.Remove(filepath.Join(dir, joiningName))
+}
+
+// mayListen tries the addresses that this node is to listen at, and lets them go again.
+func (h *Hub) mayListen() error {
+	if h.cfg.Listener == nil {
+		l, err := net.Listen("tcp", h.cfg.Listen)
+		if err != nil {
+			return fmt.Errorf("listen on %s: %w", h.cfg.Listen, err)
+		}
+		l.Close()
+	}
+	if h.cfg.Network == nil {
+		l, err := net.ListenPacket("udp", h.cfg.MeshListen)
+		if err != nil {
+			return fmt.Errorf("listen on %s for the mesh: %w", h.cfg.MeshListen, err)
+		}
+		l.Close()
+	}
+	return nil
 }
 
 const joiningName = "joining.json"

@@ -9,6 +9,7 @@ import (
 
 	"tugline.dev/tugline/consensus"
 	"tugline.dev/tugline/hub/peer"
+	"tugline.dev/tugline/hub/replica"
 	"tugline.dev/tugline/shared/api"
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -58,10 +59,7 @@ func (h *Hub) members(now time.Time) (api.Members, error) {
 	debts := h.copies.Debt()
 	for _, n := range nodes {
 		s := samples[n.ID]
-		if d := debts[n.ID]; d.Known {
-			s.Facts.Debt = d.Bytes // its own word does not know what is under way to it
-		}
-		m := h.member(n, group, s, st.LastIndex, now)
+		m := h.member(n, group, s, h.debtOf(s, debts[n.ID]), st.LastIndex, now)
 		m.Leader = n.ID == st.Leader
 		if m.Role == "voter" {
 			if voters++; m.Health != "unreachable" {
@@ -82,8 +80,21 @@ func (h *Hub) members(now time.Time) (api.Members, error) {
 	return out, nil
 }
 
+// debtOf is what a node lacks: by the leader's count, since a node's own word does not
+// know what is under way to it, and by that word where no leader is asked.
+func (h *Hub) debtOf(s peer.Sample, d replica.Debt) replica.Debt {
+	switch own := s.Facts.Debt; {
+	case d.Known:
+	case own == unknownDebt:
+		d = replica.Debt{}
+	default:
+		d = replica.Debt{Bytes: own, Known: !h.leading.Load() && !s.Heard.IsZero()}
+	}
+	return d
+}
+
 // member tells of one node.
-func (h *Hub) member(n *fleet.HubNode, group []consensus.Member, s peer.Sample, last uint64, now time.Time) api.Member {
+func (h *Hub) member(n *fleet.HubNode, group []consensus.Member, s peer.Sample, d replica.Debt, last uint64, now time.Time) api.Member {
 	m := api.Member{
 		ID: n.ID, URL: n.URL, Endpoints: n.Endpoints, Version: n.Version, Kinds: int(n.Kinds), JoinedAt: n.JoinedAt.UTC(),
 		Role: "joining", Health: "ok", Self: n.ID == h.id.Node,
@@ -112,7 +123,8 @@ func (h *Hub) member(n *fleet.HubNode, group []consensus.Member, s peer.Sample, 
 		ago := max(0, now.Sub(s.Heard)).Milliseconds()
 		f := s.Facts
 		m.LastContact, m.Applied, m.Lag = &ago, f.Applied, last-min(last, max(f.Last, f.Applied))
-		m.DiskFree, m.DiskFull, m.UnderReplicated, m.Uptime = f.DiskFree, f.DiskFull, f.Debt, f.Uptime.Round(time.Second).String()
+		m.DiskFree, m.DiskFull, m.Uptime = f.DiskFree, f.DiskFull, f.Uptime.Round(time.Second).String()
+		m.UnderReplicated, m.Replication = d.Bytes, d.Known
 		m.ClockOffset = s.Offset.Milliseconds()
 	}
 	switch f := s.Facts; {
@@ -131,7 +143,7 @@ func (h *Hub) member(n *fleet.HubNode, group []consensus.Member, s peer.Sample, 
 		m.Health, m.Detail = "clock_skew", fmt.Sprintf("its clock is %s off", s.Offset.Round(time.Second))
 	case f.Draining:
 		m.Health, m.Detail = "draining", "it does not lead, and may be stopped"
-	case f.Debt > 0 && m.Role != "voter":
+	case !m.Whole() && m.Role != "voter":
 		m.Health, m.Detail = "filling", "it fetches output and files that it lacks"
 	}
 	return m

@@ -21,7 +21,7 @@ func (h *Hub) Remove(ctx context.Context, actor state.Head, id, why string, forc
 		return err
 	}
 	switch {
-	case r.lacks > 1 && !force: // 1 says that it is not known
+	case r.lacks > 0 && !force:
 		return fmt.Errorf("a node that would be left still lacks %d bytes of output that the one to be removed may have; wait until `tugline hub members` shows none, or give --force: %w", r.lacks, fleet.Conflict)
 	case !r.known:
 		return fmt.Errorf("there is no node %s; `tugline hub members` lists them: %w", id, fleet.NotFound)

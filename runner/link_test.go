@@ -22,6 +22,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,6 +66,35 @@ func TestFallsBackToPlainRequests(t *testing.T) {
 		t.Errorf("transport %q", p.Transport)
 	}
 	h.holds(t, r)
+}
+
+// A hub that is away for long behind a proxy that says so is no WebSocket that does not get
+// through: once it is back the runner has one again.
+func TestAHubThatIsAwayIsNoBrokenWebSocket(t *testing.T) {
+	t.Parallel()
+	h := newHub(t)
+	var away atomic.Bool
+	var refused atomic.Int32
+	h.front(t, func(w http.ResponseWriter, r *http.Request) bool {
+		if away.Load() {
+			if strings.HasSuffix(r.URL.Path, "/link") {
+				refused.Add(1)
+			}
+			http.Error(w, "nobody there", []int{http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}[refused.Load()%3])
+			return true
+		}
+		return false
+	})
+	var line cable
+	r := h.newRunner(func(c *Config) { c.Dial = line.dial })
+	away.Store(true)
+	line.pull(true)
+	eventually(t, "the runner to be refused again and again", func() bool { return refused.Load() > upgradeTries })
+	away.Store(false)
+	h.holds(t, r)
+	if p, _ := h.srv.PresenceOf(r.id); p.Transport != "ws" {
+		t.Errorf("transport %q", p.Transport)
+	}
 }
 
 // Answers of exchanges get lost: the same request again gets the same answer, and a

@@ -172,6 +172,7 @@ func (k *search) ask(ctx context.Context, n int) {
 
 // refused takes in what a hub said that takes no session.
 func (k *search) refused(f found) {
+	k.l.r.log.Debug("this hub takes no session", "hub", f.base, "alive", f.pointer.alive, "points_to", f.pointer.hubs, "ask_after", f.pointer.after.String(), "err", f.err)
 	k.asked = append(k.asked, f.base)
 	k.alive = k.alive || f.pointer.alive
 	k.after = max(k.after, f.pointer.after)

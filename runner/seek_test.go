@@ -281,6 +281,46 @@ func within(t *testing.T, limit time.Duration, what string, ok func() bool) time
 	return time.Since(start)
 }
 
+// notes is a log to look at.
+type notes struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (n *notes) Write(p []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.b.Write(p)
+}
+
+func (n *notes) String() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.b.String()
+}
+
+// Of each hub that took no session the log of a runner that tells all says why.
+func TestTheLogSaysWhyAHubWasPassedOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHubs(t, 3)
+		var log notes
+		l := h.linked(t, func(c *Config) {
+			c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		})
+		within(t, 3*time.Second, "the first session", func() bool { return h.connected(0, l.id.Runner) })
+		h.nodes[0].fail("refuses")
+		h.lead(2)
+		within(t, 3*time.Second, "the next", func() bool { return h.connected(2, l.id.Runner) })
+		for hub, why := range map[string]string{h.nodes[0].url: "connection refused", h.nodes[1].url: "does not lead"} {
+			if !slices.ContainsFunc(strings.Split(log.String(), "\n"), func(line string) bool {
+				return strings.Contains(line, "takes no session") && strings.Contains(line, "hub="+hub) && strings.Contains(line, why)
+			}) {
+				t.Errorf("nothing says of %s %q:\n%s", hub, why, log.String())
+			}
+		}
+	})
+}
+
 func TestTheNewLeaderIsFoundWithinThreeSeconds(t *testing.T) {
 	for _, transport := range []string{"ws", "http"} {
 		for _, how := range []string{"refuses", "silent"} {

@@ -46,7 +46,7 @@ func (g greeting) dialWS(ctx context.Context, n *network, base string) (s *sessi
 		_ = res.Body.Close()
 		if err != nil && readErr == nil {
 			err = problemOf(res.StatusCode, body)
-			if where = pointed(res, body); !where.alive {
+			if where = pointed(res, body); !where.alive && n.answers(ctx, base) {
 				err = fmt.Errorf("%w: %w", errUpgrade, err)
 			}
 		}
@@ -64,6 +64,22 @@ func (g greeting) dialWS(ctx context.Context, n *network, base string) (s *sessi
 		return nil, w, where, fmt.Errorf("connect to %s: %w", base, err)
 	}
 	return s, w, where, nil
+}
+
+// answers says whether a plain request gets through to a hub. Where it does not, no
+// proxy that stops WebSockets is to blame: the hub is away, and what stands before it
+// says so.
+func (n *network) answers(ctx context.Context, base string) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(base, "/")+"/healthz", nil)
+	if err != nil {
+		return false
+	}
+	res, err := n.client.Do(req)
+	if err != nil {
+		return false
+	}
+	_ = res.Body.Close()
+	return res.StatusCode < http.StatusInternalServerError
 }
 
 func (l *wsLink) greet(ctx context.Context, g greeting, base string) (_ *session, w wire.Welcome, err error) {

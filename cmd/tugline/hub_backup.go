@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -29,7 +30,7 @@ const (
 func (a *app) hubBackupCommand() *cobra.Command {
 	var b struct {
 		file, passphrase string
-		output           bool
+		output, force    bool
 		every            time.Duration
 		keep             int
 		to               string
@@ -39,7 +40,9 @@ func (a *app) hubBackupCommand() *cobra.Command {
 		Long: `Write the cluster's state into FILE, - for standard output: jobs, runners, tokens (as hashes),
 settings, hub nodes. With --with-output recorded output and files too. With --passphrase-file it
 holds the cluster's keys, encrypted; without, every runner must enrol anew after a recovery from
-it. The archive is a tar with a SHA256SUMS. With --every it goes on making backups in a directory.`,
+it. The archive is a tar with a SHA256SUMS. FILE appears when it is whole, checked and on disk, readable
+by you alone; one that is there already is kept, unless --force. With --every it goes on making backups
+in a directory.`,
 		Example: `  tugline hub backup monday.backup.tar --passphrase-file pass
   tugline hub backup --every 6h --keep 28 --to /srv/backups --passphrase-file pass
   tugline hub backup verify monday.backup.tar`,
@@ -56,6 +59,8 @@ it. The archive is a tar with a SHA256SUMS. With --every it goes on making backu
 				return usage("--every %s is less than %s", b.every, leastEvery)
 			case periodic && b.keep < 1:
 				return usage("--keep %d keeps nothing", b.keep)
+			case periodic && b.force:
+				return usage("--force goes with a FILE; with --every each backup is a file of its own")
 			case periodic:
 				return a.backups(cmd.Context(), req, b.every, b.keep, b.to)
 			case b.to != "":
@@ -66,7 +71,7 @@ it. The archive is a tar with a SHA256SUMS. With --every it goes on making backu
 				_, err := a.backupTo(cmd.Context(), req, a.out)
 				return err
 			}
-			man, err := a.backupFile(cmd.Context(), req, args[0])
+			man, err := a.backupFile(cmd.Context(), req, args[0], b.force)
 			if err != nil {
 				return err
 			}
@@ -76,6 +81,7 @@ it. The archive is a tar with a SHA256SUMS. With --every it goes on making backu
 	}
 	f := c.Flags()
 	f.BoolVar(&b.output, "with-output", false, "recorded output and files too")
+	f.BoolVar(&b.force, "force", false, "replace FILE where it is there already")
 	f.StringVar(&b.passphrase, "passphrase-file", "", "`FILE` with the passphrase, of at least 12 characters, that encrypts the cluster's keys")
 	f.DurationVar(&b.every, "every", 0, "go on making one each `DURATION`, into --to")
 	f.IntVar(&b.keep, "keep", 28, "with --every: the newest `N` that are kept")
@@ -123,8 +129,18 @@ func (a *app) backupTo(ctx context.Context, req api.BackupRequest, w io.Writer) 
 	return n, nil
 }
 
-// backupFile makes a backup that is whole, checked and durable, or none.
-func (a *app) backupFile(ctx context.Context, req api.BackupRequest, path string) (api.Backup, error) {
+// backupFile makes a backup that is whole, checked and durable, or none. A file that is
+// there already gives way only to a whole one, and only if it may be replaced.
+func (a *app) backupFile(ctx context.Context, req api.BackupRequest, path string, replace bool) (api.Backup, error) {
+	switch st, err := os.Lstat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return api.Backup{}, fail(exitFailed, "cannot write %s: %v", path, err)
+	case !st.Mode().IsRegular():
+		return api.Backup{}, usage("%s is there and is no plain file; name another one, or - for standard output", path)
+	case !replace:
+		return api.Backup{}, isThere(path)
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
 	if err != nil {
 		return api.Backup{}, fail(exitFailed, "cannot write %s: %v", path, err)
@@ -138,10 +154,43 @@ func (a *app) backupFile(ctx context.Context, req api.BackupRequest, path string
 	if err != nil {
 		return man, fail(exitFailed, "the backup that came is damaged: %s", sentence(err))
 	}
-	if err := errors.Join(f.Sync(), os.Rename(f.Name(), path)); err != nil {
+	err = f.Sync()
+	if err == nil {
+		err = nameFile(f.Name(), path, replace)
+	}
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return man, isThere(path)
+	case err != nil:
 		return man, fail(exitFailed, "cannot write %s: %v", path, err)
 	}
 	return man, nil
+}
+
+func isThere(path string) error {
+	return usage("%s is there already and is kept; name another file, or replace it with --force", path)
+}
+
+// nameFile gives a file that was written its name, for good. The error is fs.ErrExist where
+// another one has it meanwhile and is not to be replaced.
+func nameFile(tmp, path string, replace bool) error {
+	err := error(nil)
+	if !replace {
+		if err = os.Link(tmp, path); errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	if replace || err != nil { // a file system without links has no better way
+		if err = os.Rename(tmp, path); err != nil {
+			return err
+		}
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
 }
 
 // backups makes one after the other until ctx ends. One that fails is told and tried
@@ -156,7 +205,7 @@ func (a *app) backups(ctx context.Context, req api.BackupRequest, every time.Dur
 	defer tick.Stop()
 	for {
 		path := filepath.Join(dir, backupMark+time.Now().UTC().Format("20060102-150405")+backupSuffix)
-		if man, err := a.backupFile(ctx, req, path); err != nil && ctx.Err() == nil {
+		if man, err := a.backupFile(ctx, req, path, false); err != nil && ctx.Err() == nil {
 			a.say("no backup was made: %s; the next try is in %s", sentence(err), every)
 		} else if err == nil {
 			a.say("%s", describeBackup(path, man))

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -78,6 +80,51 @@ func TestBackupSaysWhatIsInIt(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
 		t.Errorf("what is no backup was left: %v", left)
+	}
+}
+
+// TestBackupKeepsTheFileThatIsThere: unless told to replace it, and then only by a whole
+// one; whoever may read a backup is who made it.
+func TestBackupKeepsTheFileThatIsThere(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	s, stop := runHub(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "monday.tar")
+	refused := func(text string, args ...string) {
+		t.Helper()
+		before, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code := s.do(append([]string{"hub", "backup"}, args...)...); code == exitOK {
+			t.Errorf("%v: exit 0", args)
+		}
+		has(t, strings.Join(args, " "), s.err.String(), text)
+		if after, err := os.ReadFile(file); err != nil || !bytes.Equal(before, after) {
+			t.Errorf("%v touched the file that was there: %v", args, err)
+		}
+		if all, _ := os.ReadDir(dir); len(all) > 2 {
+			t.Errorf("%v left %v", args, all)
+		}
+	}
+	if err := os.WriteFile(file, []byte("dear to somebody"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	refused("--force", file)
+	refused("no plain file", "--force", filepath.Join(dir, "sub"))
+	refused("--every", "--every", "1h", "--to", dir, "--force")
+	s.must("hub", "backup", "--force", file)
+	s.must("hub", "backup", "verify", file)
+	if st, err := os.Stat(file); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("the backup is open to others: %v %v", st.Mode(), err)
+	}
+	stop()
+	refused("hub", "--force", file) // none could be made
+	if err := nameFile(file, file, false); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a file that came meanwhile: %v", err)
 	}
 }
 

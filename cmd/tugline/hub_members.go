@@ -18,8 +18,9 @@ func (a *app) hubMembersCommand() *cobra.Command {
 	return a.jsonFlag(&cobra.Command{
 		Use: "members", Short: "The hub nodes: who leads, who votes, who lags", Args: cobra.NoArgs,
 		Long: `List the hub nodes as the leader sees them. A learner gets every entry and has no vote yet; it
-is given one when it has caught up, output and files included. Where no node leads, the node
-that was asked tells what it knows.`,
+is given one when it has caught up, output and files included. LACKS is what a node does not have
+yet of output and files; ? says that this is not known yet. Where no node leads, the node that was
+asked tells what it knows.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var m api.Members
 			if done, err := a.answer(cmd.Context(), reading("/v1/members", nil), &m); done {
@@ -48,7 +49,7 @@ func (a *app) showMembers(m *api.Members) error {
 			heard = span(time.Duration(*n.LastContact)*time.Millisecond) + " ago"
 		}
 		t.add(n.ID, role, strings.ReplaceAll(n.Health, "_", " "), heard, strconv.FormatUint(n.Applied, 10), strconv.FormatUint(n.Lag, 10),
-			size(n.UnderReplicated), size(n.DiskFree), n.Version, first(n.URL, strings.Join(n.Endpoints, " ")))
+			lacks(&n), size(n.DiskFree), n.Version, first(n.URL, strings.Join(n.Endpoints, " ")))
 	}
 	if err := t.print(a.out); err != nil {
 		return err
@@ -62,6 +63,17 @@ func (a *app) showMembers(m *api.Members) error {
 		fmt.Fprintf(a.out, "warning: %s\n", w)
 	}
 	return nil
+}
+
+// lacks is what a node lacks of output and files, for people.
+func lacks(n *api.Member) string {
+	switch {
+	case n.Replication:
+		return size(n.UnderReplicated)
+	case n.UnderReplicated > 0:
+		return "over " + size(n.UnderReplicated)
+	}
+	return "?"
 }
 
 func (a *app) hubRemoveCommand() *cobra.Command {

@@ -22,11 +22,15 @@ type Member struct {
 	Applied         uint64 `json:"applied_index"`
 	Lag             uint64 `json:"lag"`                    // entries behind the leader
 	UnderReplicated int64  `json:"under_replicated_bytes"` // output and files that it lacks
+	Replication     bool   `json:"replication_known"`      // that is all of it; else it may lack more
 	DiskFree        int64  `json:"disk_free_bytes"`
 	DiskFull        bool   `json:"disk_full"`
 	ClockOffset     int64  `json:"clock_offset_ms"` // of its clock to that of the node that looked
 	Uptime          string `json:"uptime"`
 }
+
+// Whole says whether the node is known to lack no output and no file.
+func (m Member) Whole() bool { return m.Replication && m.UnderReplicated == 0 }
 
 // Members is GET /v1/members.
 type Members struct {
