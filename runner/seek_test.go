@@ -311,7 +311,7 @@ func TestTheLogSaysWhyAHubWasPassedOver(t *testing.T) {
 		h.nodes[0].fail("refuses")
 		h.lead(2)
 		within(t, 3*time.Second, "the next", func() bool { return h.connected(2, l.id.Runner) })
-		for hub, why := range map[string]string{h.nodes[0].url: "connection refused", h.nodes[1].url: "does not lead"} {
+		for hub, why := range map[string]string{h.nodes[0].url: "connection refused", h.nodes[1].url: "another hub leads"} {
 			if !slices.ContainsFunc(strings.Split(log.String(), "\n"), func(line string) bool {
 				return strings.Contains(line, "takes no session") && strings.Contains(line, "hub="+hub) && strings.Contains(line, why)
 			}) {

@@ -254,7 +254,7 @@ func TestFullDiskOfLeader(t *testing.T) {
 		h.restart()
 	}
 	c.voters(3)
-	c.eventually(60*time.Second, "the hub lacks nothing", func() bool { return c.leader().member(h.id).UnderReplicated == 0 })
+	c.eventually(60*time.Second, "the hub lacks nothing", func() bool { return c.leader().member(h.id).Whole() })
 	w.check("while it is full", 40*time.Second)
 	w.check("across", 40*time.Second)
 }

@@ -79,7 +79,7 @@ func TestDiskThatFlipsBits(t *testing.T) {
 	var blobs []string
 	c.eventually(30*time.Second, "the hub has the file", func() bool {
 		blobs = files(filepath.Join(h.dir, "blobs"), 200000)
-		return len(blobs) > 0 && c.leader().member(h.id).UnderReplicated == 0
+		return len(blobs) > 0 && c.leader().member(h.id).Whole()
 	})
 	streams := files(filepath.Join(h.dir, "spool", w.jobs["output"]), len(w.output("output", 5)))
 	if len(streams) == 0 {

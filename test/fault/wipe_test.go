@@ -91,7 +91,7 @@ func TestWipedVoter(t *testing.T) {
 	w.kept("old", wiped)
 	w.kept("acknowledged", wiped)
 	// It was whole when it got its vote; what has ended since is compared every few seconds.
-	c.eventually(20*time.Second, "the new voter is whole", func() bool { return lead.member(wiped.id).UnderReplicated == 0 })
+	c.eventually(20*time.Second, "the new voter is whole", func() bool { return lead.member(wiped.id).Whole() })
 
 	// The output lies on its own disk: it gives it out with the others gone.
 	for _, h := range c.others(wiped) {
