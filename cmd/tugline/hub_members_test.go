@@ -8,9 +8,9 @@ import (
 
 func TestWhatIsNotKnownOfANodeIsShownAsSuch(t *testing.T) {
 	for want, n := range map[string]api.Member{
-		"0 B":         {Replication: true},
-		"1 B":         {Replication: true, UnderReplicated: 1},
-		"?":           {},
+		"0 B":          {Replication: true},
+		"1 B":          {Replication: true, UnderReplicated: 1},
+		"?":            {},
 		"over 2.0 KiB": {UnderReplicated: 2000},
 	} {
 		if got := lacks(&n); got != want {
