@@ -39,7 +39,7 @@ cluster: ## three hubs, fifty runners and faults by chance in virtual time; SEED
 	$(GO) test -count=1 -timeout 9m ./test/cluster -seeds $(SEEDS)
 
 e2e: ## real binaries, real git, kill -9
-	$(GO) test -count=1 -timeout 15m ./test/e2e
+	$(GO) test -count=1 -timeout 15m -parallel 6 ./test/e2e
 
 test-harness: ## the real agent CLIs from the npm registry, against a scripted model server on loopback
 	test/harness/install.sh

@@ -13,6 +13,7 @@ import (
 
 // Files that a run leaves in its artifacts directory are listed and given by name.
 func TestArtifactsOfARun(t *testing.T) {
+	t.Parallel()
 	m := mesh.Up(t)
 	id := m.Detach("exec", "--", "sh", "-c", `mkdir "$TUGLINE_ARTIFACTS/my report"; echo fine > "$TUGLINE_ARTIFACTS/my report/üb.txt"; echo own > "$TUGLINE_ARTIFACTS/patch"`)
 	if j := m.Ended(id, 20*time.Second); j.State != fleet.Succeeded {

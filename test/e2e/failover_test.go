@@ -131,8 +131,12 @@ func moved(c *mesh.Cluster, before int, since time.Time) time.Duration {
 }
 
 func TestLeaderKilledUnderRunningJobs(t *testing.T) {
+	t.Parallel()
 	for _, transport := range []string{"ws", "http"} {
-		t.Run(transport, func(t *testing.T) { leaderKilled(t, transport) })
+		t.Run(transport, func(t *testing.T) {
+			t.Parallel()
+			leaderKilled(t, transport)
+		})
 	}
 }
 
@@ -199,6 +203,7 @@ func leaderKilled(t *testing.T, transport string) {
 }
 
 func TestFollowerKilledChangesNothing(t *testing.T) {
+	t.Parallel()
 	c := threeHubs(t)
 	argv, ran := lines(c, "long", 50)
 	id := c.Detach(append([]string{"exec", "--"}, argv...)...)
@@ -219,6 +224,7 @@ func TestFollowerKilledChangesNothing(t *testing.T) {
 }
 
 func TestLeadershipIsHandedOverUnderRunningJobs(t *testing.T) {
+	t.Parallel()
 	c := threeHubs(t)
 	argv, ran := lines(c, "long", 150)
 	id := c.Detach(append([]string{"exec", "--"}, argv...)...)

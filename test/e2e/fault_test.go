@@ -146,8 +146,10 @@ func (x *line) set(f func(*line)) {
 // the permit, the acknowledgement of output, of the end, of the seal. Every job must
 // end once, with its output whole.
 func TestALostReplyAtEveryStep(t *testing.T) {
+	t.Parallel()
 	for _, transport := range []string{"ws", "http"} {
 		t.Run(transport, func(t *testing.T) {
+			t.Parallel()
 			m := mesh.New(t)
 			x := between(m)
 			m.Extra = []string{"--transport", transport}
@@ -177,6 +179,7 @@ func TestALostReplyAtEveryStep(t *testing.T) {
 }
 
 func TestALineThatIsCutAgainAndAgain(t *testing.T) {
+	t.Parallel()
 	m := mesh.New(t)
 	x := between(m)
 	m.StartHub()
@@ -197,6 +200,7 @@ func TestALineThatIsCutAgainAndAgain(t *testing.T) {
 }
 
 func TestHTTPWhereUpgradesAreRefused(t *testing.T) {
+	t.Parallel()
 	m := mesh.New(t)
 	x := between(m)
 	x.set(func(x *line) { x.noWS = true })

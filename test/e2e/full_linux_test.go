@@ -61,6 +61,7 @@ func declines(m *mesh.Mesh) bool {
 // takes nothing new; it is started again on the full disk; once there is room the job
 // has its right end, and what was recorded of its output is what it wrote.
 func TestDiskThatFillsUp(t *testing.T) {
+	t.Parallel()
 	m := mesh.New(t)
 	m.Config = "min_free_bytes: 1MiB\n"
 	dir := smallDisk(m, 30)
@@ -125,6 +126,7 @@ func without(log, wrote string) string {
 // A job fills the disk itself, with artifacts; once its file is gone it ends as it
 // should, and a cancel gets through while it is full.
 func TestJobThatFillsTheDisk(t *testing.T) {
+	t.Parallel()
 	m := mesh.New(t)
 	m.Config = "min_free_bytes: 1MiB\n"
 	dir := smallDisk(m, 30)

@@ -12,6 +12,7 @@ import (
 )
 
 func TestExecShowsOutputAndExitCode(t *testing.T) {
+	t.Parallel()
 	m := mesh.Up(t)
 	out, errs, code := m.Try("exec", "--", "sh", "-c", "echo to stdout; echo to stderr >&2; exit 3")
 	if code != 1 {
@@ -38,6 +39,7 @@ func TestExecShowsOutputAndExitCode(t *testing.T) {
 }
 
 func TestArgvNeedsNoShell(t *testing.T) {
+	t.Parallel()
 	m := mesh.Up(t)
 	out, _, code := m.Try("exec", "--", "printf", "%s|", "a b", "$HOME", "*", "ü", "")
 	if want := "a b|$HOME|*|ü||"; code != 0 || out != want {
@@ -51,6 +53,7 @@ func TestArgvNeedsNoShell(t *testing.T) {
 }
 
 func TestCancelEndsEverything(t *testing.T) {
+	t.Parallel()
 	m := mesh.Up(t)
 	id := m.Detach("exec", "--", "sh", "-c", "trap '' TERM INT; setsid sh -c 'trap \"\" TERM INT; sleep 300' & echo started; sleep 300")
 	m.Eventually(20*time.Second, "it says started", func() bool {
@@ -69,6 +72,7 @@ func TestCancelEndsEverything(t *testing.T) {
 }
 
 func TestADaemonDoesNotOutliveItsJob(t *testing.T) {
+	t.Parallel()
 	m := mesh.Up(t)
 	m.Run("exec", "--", "sh", "-c", "setsid nohup sleep 300 >/dev/null 2>&1 & echo done")
 	for _, p := range m.Marked() {
@@ -79,6 +83,7 @@ func TestADaemonDoesNotOutliveItsJob(t *testing.T) {
 }
 
 func TestTimeLimits(t *testing.T) {
+	t.Parallel()
 	m := mesh.Up(t)
 	_, errs, code := m.Try("exec", "--timeout", "1s", "--", "sleep", "60")
 	if code != 1 || !strings.Contains(errs, "time limit") {
@@ -99,6 +104,7 @@ func TestTimeLimits(t *testing.T) {
 }
 
 func TestHubAwayIsExit4(t *testing.T) {
+	t.Parallel()
 	m := mesh.New(t)
 	_, errs, code := m.Try("job", "list", "--token", "tgl_some")
 	if code != 4 || !strings.Contains(errs, m.Listen) {
@@ -107,6 +113,7 @@ func TestHubAwayIsExit4(t *testing.T) {
 }
 
 func TestSecretsAreMasked(t *testing.T) {
+	t.Parallel()
 	m := mesh.New(t)
 	m.StartHub()
 	m.Write(filepath.Join(m.Dir, "runner", "secrets.yaml"), "DEPLOY_KEY: hunter2-hunter2\n")

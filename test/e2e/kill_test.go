@@ -66,6 +66,7 @@ func midway(m *mesh.Mesh, argv []string) string {
 }
 
 func TestHubKilledMidJob(t *testing.T) {
+	t.Parallel()
 	m := mesh.Up(t)
 	argv, ran := counting(m)
 	id := midway(m, argv)
@@ -75,6 +76,7 @@ func TestHubKilledMidJob(t *testing.T) {
 }
 
 func TestRunnerKilledMidJob(t *testing.T) {
+	t.Parallel()
 	m := mesh.Up(t)
 	argv, ran := counting(m)
 	id := midway(m, argv)
@@ -84,6 +86,7 @@ func TestRunnerKilledMidJob(t *testing.T) {
 }
 
 func TestBothKilledMidJob(t *testing.T) {
+	t.Parallel()
 	m := mesh.Up(t)
 	argv, ran := counting(m)
 	id := midway(m, argv)
@@ -95,6 +98,7 @@ func TestBothKilledMidJob(t *testing.T) {
 }
 
 func TestRunnerAwayUntilTheJobHasEnded(t *testing.T) {
+	t.Parallel()
 	m := mesh.Up(t)
 	argv, ran := counting(m)
 	id := midway(m, argv)
@@ -108,6 +112,7 @@ func TestRunnerAwayUntilTheJobHasEnded(t *testing.T) {
 }
 
 func TestSupervisorKilledIsLostNotDone(t *testing.T) {
+	t.Parallel()
 	m := mesh.Up(t)
 	argv, ran := counting(m)
 	id := midway(m, argv)
@@ -130,6 +135,7 @@ func TestSupervisorKilledIsLostNotDone(t *testing.T) {
 }
 
 func TestUnacceptedWorkGoesBackToTheQueue(t *testing.T) {
+	t.Parallel()
 	m := mesh.Up(t)
 	m.Runner.Kill()
 	id := m.Detach("exec", "--", "true")

@@ -60,6 +60,7 @@ func (g *gateway) through(host string) int {
 // A runner that has no other way out than a proxy reaches hub and repository by it,
 // and believes the certificates of SSL_CERT_FILE.
 func TestRunnerBehindAProxy(t *testing.T) {
+	t.Parallel()
 	for _, transport := range []string{"ws", "http"} {
 		t.Run(transport, func(t *testing.T) {
 			t.Parallel()

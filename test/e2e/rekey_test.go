@@ -12,6 +12,7 @@ import (
 )
 
 func TestKeysOfHubsAreReplacedAndRemovedNodesRefused(t *testing.T) {
+	t.Parallel()
 	c := mesh.NewCluster(t, 3)
 	c.StartRunner()
 	c.Online()

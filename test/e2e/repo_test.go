@@ -13,6 +13,7 @@ import (
 )
 
 func TestLocalRepositoryThereAndBack(t *testing.T) {
+	t.Parallel()
 	m := mesh.Up(t)
 	repo := m.Repository("grüße mit leerzeichen")
 	head := m.Git(repo, "rev-parse", "HEAD")
@@ -41,6 +42,7 @@ line ü"; git status --short >&2`, "sh", "world")
 }
 
 func TestDirtyWorkIsHandedOverOnRequest(t *testing.T) {
+	t.Parallel()
 	m := mesh.Up(t)
 	repo := m.Repository("repo")
 	m.Write(filepath.Join(repo, "greet.sh"), "echo changed\n")
@@ -59,6 +61,7 @@ func TestDirtyWorkIsHandedOverOnRequest(t *testing.T) {
 }
 
 func TestPushAfterTheVerdict(t *testing.T) {
+	t.Parallel()
 	m := mesh.Up(t)
 	repo := m.Repository("repo")
 	bare := filepath.Join(m.Dir, "bare.git")
@@ -95,6 +98,7 @@ func TestPushAfterTheVerdict(t *testing.T) {
 }
 
 func TestALongHistory(t *testing.T) {
+	t.Parallel()
 	m := mesh.Up(t)
 	dir := filepath.Join(m.Dir, "long")
 	m.Git(m.Dir, "init", "-q", "-b", "main", dir)
@@ -118,6 +122,7 @@ func TestALongHistory(t *testing.T) {
 }
 
 func TestABadRepositoryIsToldClearly(t *testing.T) {
+	t.Parallel()
 	m := mesh.Up(t)
 	for _, c := range []struct{ url, want string }{
 		{"file://" + m.Dir + "/nowhere", "repo_missing"},
@@ -140,6 +145,7 @@ func TestABadRepositoryIsToldClearly(t *testing.T) {
 }
 
 func TestOnlyWhatTheRunnerLacksIsSent(t *testing.T) {
+	t.Parallel()
 	m := mesh.Up(t)
 	repo := m.Repository("repo")
 	for i, want := range []string{"sending the repository", "the runner has this commit already"} {

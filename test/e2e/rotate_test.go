@@ -111,6 +111,7 @@ func once(m *mesh.Mesh, id, gate, ran string) {
 // Each key is replaced under a job that runs; runner and hub are killed after each,
 // and both know each other again.
 func TestRotateUnderARunningJob(t *testing.T) {
+	t.Parallel()
 	m := secure(t)
 	id, gate, ran := gated(m)
 	for _, kind := range fleet.KeyKinds {
@@ -153,6 +154,7 @@ func TestRotateUnderARunningJob(t *testing.T) {
 // A runner that is away while keys are replaced twice comes back, and does what was
 // queued meanwhile.
 func TestRunnerAwayDuringRotations(t *testing.T) {
+	t.Parallel()
 	m := secure(t)
 	id, gate, ran := gated(m)
 	m.Runner.Kill()
@@ -181,6 +183,7 @@ func TestRunnerAwayDuringRotations(t *testing.T) {
 // A runner that was away for the whole overlap of a CA does not believe the hub any
 // more, and is back with a new ticket.
 func TestRunnerMissedTheOverlap(t *testing.T) {
+	t.Parallel()
 	m := secure(t)
 	m.Runner.Kill()
 	m.Run("hub", "rotate", "ca", "--overlap", "1s")
@@ -214,6 +217,7 @@ func TestRunnerMissedTheOverlap(t *testing.T) {
 // The hub is killed while it replaces a key, sooner and later; the command that asked
 // waits for it, and the key is replaced exactly once.
 func TestHubKilledWhileRotating(t *testing.T) {
+	t.Parallel()
 	m := secure(t)
 	id, gate, ran := gated(m)
 	generation := uint64(1)

@@ -38,6 +38,7 @@ func started(m *mesh.Mesh, argv ...string) string {
 // A job whose directory was deleted under a dead runner is lost and its process is
 // ended; the runner lives and works.
 func TestDeletedAttemptDirectory(t *testing.T) {
+	t.Parallel()
 	m := mesh.Up(t)
 	id := started(m, "sh", "-c", "echo started; exec sleep 301")
 	m.Runner.Kill()
@@ -59,6 +60,7 @@ func TestDeletedAttemptDirectory(t *testing.T) {
 // A data directory that was set back is refused until a person trusts it; then what
 // was launched since is ended before its slot is free.
 func TestRestoredDataDirectory(t *testing.T) {
+	t.Parallel()
 	m := mesh.Up(t)
 	dir, old := filepath.Join(m.Dir, "runner"), filepath.Join(m.Dir, "old")
 	m.Run("exec", "--", "true")
@@ -109,6 +111,7 @@ func TestRestoredDataDirectory(t *testing.T) {
 // A supervisor that hangs keeps a job neither from being cancelled nor from its time
 // limit.
 func TestHungSupervisors(t *testing.T) {
+	t.Parallel()
 	m := mesh.Up(t)
 	id := started(m, "sh", "-c", "echo started; (setsid sleep 305 &); exec sleep 304")
 	limited := m.Detach("exec", "--timeout", "3s", "--", "sh", "-c", "echo started; exec sleep 307")

@@ -14,6 +14,7 @@ import (
 // The hubs' TCP ports are at names that nobody can resolve; only their UDP ports are
 // told with addresses.
 func TestRunnerThroughTheHubsTunnel(t *testing.T) {
+	t.Parallel()
 	c := mesh.NewCluster(t, 3, func(n *mesh.Node) {
 		n.TLS = true
 		n.Extra = []string{"--public-url", fmt.Sprintf("https://node%d.invalid:7440", n.N)}

@@ -69,7 +69,7 @@ func NewCluster(t *testing.T, n int, adjust ...func(*Node)) *Cluster {
 }
 
 func (c *Cluster) newNode() *Node {
-	n := &Node{N: len(c.Nodes) + 1, Listen: freePort(c.T), UDP: freeUDP(c.T), cluster: c}
+	n := &Node{N: len(c.Nodes) + 1, Listen: freePort(c.T), UDP: freePort(c.T), cluster: c}
 	n.Dir = filepath.Join(c.Dir, "hub")
 	if n.N > 1 {
 		n.Dir += fmt.Sprint(n.N)
@@ -234,14 +234,4 @@ func (n *Node) identify() bool {
 	}
 	n.ID = id.Node
 	return n.ID != ""
-}
-
-func freeUDP(t *testing.T) string {
-	t.Helper()
-	c, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	return c.LocalAddr().String()
 }

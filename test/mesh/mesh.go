@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,16 +66,6 @@ type Mesh struct {
 	Ticket []string // of the making of the runner's ticket
 	Hubs   string   // what the command line is told of hubs, where it is not the one
 	Secret string   // the operator's token, where the hub's directory may go
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // New prepares a mesh and starts nothing. What runs at the end is stopped, its
