@@ -1,14 +1,18 @@
 package runner
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
+	hubsession "tugline.dev/tugline/hub/session"
+	"tugline.dev/tugline/hub/spool"
 	"tugline.dev/tugline/runner/journal"
 	"tugline.dev/tugline/runner/process"
 	"tugline.dev/tugline/shared/fleet"
@@ -101,6 +105,59 @@ func TestLostJournalEndsWhatItForgot(t *testing.T) {
 	}
 	h.ends(j, fleet.Lost)
 	eventually(t, "it to be gone", func() bool { return h.attempt(j, f).Gone })
+}
+
+// A disk that is emptied after the end of a job and before all of its output was sent:
+// the runner that comes back says that it has nothing of it, and the log ends where the
+// hub's copy does, and says so.
+func TestLostDiskOfAnUnsentLog(t *testing.T) {
+	t.Parallel()
+	var full atomic.Bool
+	h := newHub(t, func(c *hubsession.Config) { c.Spool = stingy{c.Spool, &full} })
+	c := h.child()
+	gate := filepath.Join(t.TempDir(), "gate")
+	j, f := h.run(c.id, "/bin/sh", "-c", "echo sent; while [ ! -e "+gate+" ]; do sleep 0.02; done; echo unsent")
+	eventually(t, "the first output", func() bool { return h.text(j, f, fleet.FrameStdout) == "sent\n" })
+	full.Store(true)
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.ends(j, fleet.Succeeded)
+	c.kill()
+	for _, name := range []string{"journal.log", "attempts"} {
+		if err := os.RemoveAll(filepath.Join(c.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full.Store(false)
+	if a := h.attempt(j, f); a.Log.Sealed {
+		t.Fatalf("log %+v", a.Log)
+	}
+	c.start()
+	h.sealed(j, f)
+	a := h.attempt(j, f)
+	if note := fleet.CutNote(a.Notes); !strings.Contains(note, "lost the rest") {
+		t.Errorf("notes %q", a.Notes)
+	}
+	if got := h.text(j, f, fleet.FrameStdout); got != "sent\n" || h.job(j).State != fleet.Succeeded {
+		t.Errorf("output %q, job %s", got, h.job(j).State)
+	}
+	k, kf := h.run(c.id, "/bin/true")
+	h.ends(k, fleet.Succeeded)
+	h.sealed(k, kf)
+}
+
+// stingy is a spool that takes no bytes for a while.
+type stingy struct {
+	hubsession.Spool
+	full *atomic.Bool
+}
+
+func (s stingy) Append(ctx context.Context, k spool.Key, offset int64, data []byte) (int64, error) {
+	if s.full.Load() {
+		return 0, fleet.Unavailable
+	}
+	return s.Spool.Append(ctx, k, offset, data)
 }
 
 // An attempt of which the journal holds nothing that can be read is given up.

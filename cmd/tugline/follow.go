@@ -291,6 +291,9 @@ func (f *follow) handle(e sseEvent) error {
 	}
 	switch {
 	case ev.Type == "end":
+		if strings.HasPrefix(ev.Detail, fleet.LogCut) && !f.a.json {
+			f.a.say("%s", line(ev.Detail))
+		}
 		f.over = true
 	case ev.Type == "reset" && ev.ID == string(f.id) && ev.Detail != "" && !strings.Contains(ev.Detail, "deleted"):
 		return fail(exitFailed, "%s; `tugline job logs -f %s` begins anew", line(ev.Detail), f.id)

@@ -98,6 +98,9 @@ func (a *app) logs(ctx context.Context, c *client, j *api.Job, o logOptions) err
 		res.Body.Close()
 		from += n
 		var f *failure
+		if note := fleet.CutNote(j.Notes); err == nil && note != "" && o.turn == 0 && o.attempt == 0 {
+			a.say("%s", note)
+		}
 		if err == nil || errors.As(err, &f) || ctx.Err() != nil {
 			return err
 		}

@@ -57,6 +57,21 @@ func (r *Replica) SealEmpty(ctx context.Context, k spool.Key) error {
 	return r.spool.SealEmpty(k)
 }
 
+// Held gives how many bytes of the stream there are, all of them durable on a majority.
+func (r *Replica) Held(ctx context.Context, k spool.Key) (int64, error) {
+	if r.alone() {
+		defer r.gate.RUnlock()
+		n, _ := r.spool.Size(k)
+		return n, nil
+	}
+	s, done, err := r.use(ctx, k)
+	if err != nil {
+		return 0, fmt.Errorf("find the end of %s: %w", k, err)
+	}
+	defer done()
+	return s.await(s.ctx, s.inFile())
+}
+
 // used is a stream in use by a call, whose context is bounded.
 type used struct {
 	*stream

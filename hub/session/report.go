@@ -132,6 +132,8 @@ func (x *session) commit(ctx context.Context, it *wire.ReportItem) error {
 		return s.propose(ctx, x.facts(a, it))
 	case it.Finished != nil:
 		return x.finish(ctx, v, j, t, a, it)
+	case it.Lost != nil && a.State == fleet.AttemptFinished && !a.Log.Sealed:
+		return x.cut(ctx, a, it)
 	case it.Lost != nil:
 		return s.propose(ctx, &state.LoseAttempt{Job: it.Job, Fence: it.Fence, Detail: it.Lost.Detail})
 	case it.Gone:

@@ -16,6 +16,8 @@ type Spool interface {
 	Append(ctx context.Context, k spool.Key, offset int64, data []byte) (durable int64, err error)
 	Seal(ctx context.Context, k spool.Key, length int64, digest fleet.Digest) error
 	SealEmpty(ctx context.Context, k spool.Key) error
+	// Held gives how many bytes of the stream there are, all of them acknowledged.
+	Held(ctx context.Context, k spool.Key) (int64, error)
 }
 
 // Blobs keeps blobs in the same way.

@@ -130,6 +130,8 @@ func (f *follow) run(st *stream, ctx context.Context) {
 			detail := jobEnded
 			if f.short {
 				detail = logMissing
+			} else if note := f.cut(job); note != "" {
+				detail = note
 			}
 			st.send("", api.Event{Type: "end", Detail: detail})
 			return
@@ -275,6 +277,18 @@ func (f *follow) ended(j *fleet.Job) bool {
 		return false
 	}
 	return f.current == nil || f.current.left == 0
+}
+
+// cut says why the log that was read is without its end; empty where it is whole.
+func (f *follow) cut(j *fleet.Job) string {
+	if f.current == nil {
+		return ""
+	}
+	_, a := j.Find(f.current.attempt.Fence)
+	if a == nil {
+		return ""
+	}
+	return fleet.CutNote(a.Notes)
 }
 
 func (f *follow) stop() {

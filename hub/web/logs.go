@@ -76,7 +76,7 @@ func (s *Server) log_(ctx context.Context, in *logIn) (*huma.StreamResponse, err
 		ctx.SetHeader("Tugline-Fence", a.Fence.String())
 		if text {
 			ctx.SetHeader("Content-Type", "text/plain; charset=utf-8")
-			err = copyText(flusher(ctx), r)
+			err = s.textOf(flusher(ctx), r, j.ID, a.Fence)
 		} else {
 			ctx.SetHeader("Content-Type", "application/octet-stream")
 			if in.Stream == "output" && !in.Follow {
@@ -126,6 +126,27 @@ func pick(j *fleet.Job, turn, attempt int) (*fleet.Turn, *fleet.Attempt, error) 
 		return nil, nil, wrong(fleet.NotFound, "job %s is %s and has no attempt yet, so no output", j.ID, j.State)
 	}
 	return tu, a, nil
+}
+
+// textOf writes the text of a stream, and where that is sealed without its end, why. The
+// note is recorded first, and the seal in the record last.
+func (s *Server) textOf(w io.Writer, r io.Reader, id fleet.JobID, f fleet.Fence) error {
+	err := copyText(w, r)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	j, ok := s.cfg.Log.View().Job(id)
+	if !ok {
+		return err
+	}
+	_, a := j.Find(f)
+	if a == nil {
+		return err
+	}
+	if note := fleet.CutNote(a.Notes); note != "" {
+		_, err = fmt.Fprintf(w, "[tugline: %s]\n", note)
+	}
+	return err
 }
 
 // copyText writes the payload of output frames, marks as a line of their own.

@@ -3,6 +3,7 @@ package web
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -77,6 +78,43 @@ func TestLog(t *testing.T) {
 	for _, q := range []string{"", "?follow=true", "?stream=events"} {
 		if p := w.refuses(request{method: "GET", path: path + q, role: fleet.RoleViewer}, 404, fleet.NotFound); !strings.Contains(p.Detail, "keep time") {
 			t.Errorf("%s of deleted output: %q", q, p.Detail)
+		}
+	}
+}
+
+// A log that was sealed without its end says so, to all who read its text.
+func TestLogThatIsCutSaysSo(t *testing.T) {
+	w := newWorld(t)
+	id := w.submitted("make")
+	f := w.running(id, w.enrolled("lead"))
+	w.append(id, f, spool.Output, append(fleet.AppendFrame(nil, out("one\n")), fleet.AppendFrame(nil, out("two\n"))[:18]...))
+	w.finished(id, f, 0, false)
+	follows := w.open("/v1/jobs/"+string(id)+"/log?follow=true", nil)
+	note := fleet.LogCut + ": the rest is lost"
+	quoted, err := json.Marshal(note)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.must(&state.RecordFacts{Job: id, Fence: f, Facts: []state.Fact{{Kind: "note", Value: quoted}}})
+	w.sealed(id, f)
+	want := "one\n[tugline: " + note + "]\n"
+	if got := w.text("/v1/jobs/" + string(id) + "/log"); got != want {
+		t.Errorf("text: %q; want %q", got, want)
+	}
+	if got, err := io.ReadAll(follows.Body); err != nil || string(got) != want {
+		t.Errorf("followed: %q, %v; want %q", got, err, want)
+	}
+	s := w.events("/v1/jobs/"+string(id)+"/events?until_ended=true", "")
+	for {
+		e, ok := s.next()
+		if !ok {
+			t.Fatal("the stream ended without saying so")
+		}
+		if e.name == "end" {
+			if e.Detail != note {
+				t.Errorf("the end says %q; want %q", e.Detail, note)
+			}
+			return
 		}
 	}
 }
