@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"tugline.dev/tugline/consensus"
@@ -26,6 +27,7 @@ type Recovered struct {
 	Backup        *api.Backup        // nil without one
 	NewKeys       bool               // the cluster's keys are new: every runner must enrol anew
 	Jobs          int                // on record
+	Runners       []string           // on record, by name
 	Open          []OpenAttempt      // that go on once their runners have renewed them
 }
 
@@ -74,6 +76,12 @@ func Recover(dir string, drop bool) (Recovered, error) {
 
 func (r *Recovered) look(v state.View) {
 	v.JobsOldest(func(*fleet.Job) bool { r.Jobs++; return true })
+	for _, k := range v.Runners() {
+		if k.Generation >= k.Floor { // else it is revoked
+			r.Runners = append(r.Runners, k.Name)
+		}
+	}
+	slices.Sort(r.Runners)
 	for _, o := range collect(v) {
 		if o.Attempt.AcceptedAt != nil {
 			r.Open = append(r.Open, OpenAttempt{o.Job.ID, o.Attempt.Fence, o.Attempt.RunnerName})

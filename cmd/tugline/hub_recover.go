@@ -88,14 +88,33 @@ func (a *app) describeRecovery(dir string, r *hub.Recovered) {
 	for _, o := range r.Open {
 		fmt.Fprintf(w, "    %s on %s (attempt %s)\n", o.Job, o.Runner, o.Fence)
 	}
-	if r.NewKeys {
-		fmt.Fprintln(w, "  the cluster's keys are new: every runner must enrol again")
-	}
+	a.describeEnrolments(r)
 	fmt.Fprintf(w, "\nThe other nodes must not come back: empty their data directories, and join them anew with\n`tugline hub ticket --role hub`. Start this one with:\n  tugline hub run --data-dir %s", quoted(dir))
 	if r.Backup != nil {
 		fmt.Fprint(w, " --listen HOST:PORT --mesh-listen :7441")
 	}
 	fmt.Fprintln(w)
+}
+
+// describeEnrolments tells which runners the recovered node will not take as they are.
+func (a *app) describeEnrolments(r *hub.Recovered) {
+	switch {
+	case r.NewKeys && len(r.Runners) > 0:
+		fmt.Fprintf(a.out, "  the cluster's keys are new: every runner must enrol again, under its id; of those on record: %s\n", strings.Join(r.Runners, ", "))
+	case r.NewKeys:
+		fmt.Fprintln(a.out, "  the cluster's keys are new; no runner is on record")
+	case r.Backup != nil:
+		fmt.Fprintf(a.out, "  its keys are those of %s; to enrol again: runners that have seen newer ones, made by `tugline hub rotate`, `remove` or `restore` since\n", madeAt(*r.Backup))
+		if len(r.Runners) > 0 {
+			fmt.Fprintf(a.out, "    (on record: %s; `tugline runner list` then shows which do not come back)\n", strings.Join(r.Runners, ", "))
+		}
+	default:
+		return // its own keys are the newest that it has seen
+	}
+	fmt.Fprintln(a.out, "    once it runs, for each: `tugline hub ticket --for RUNNER`, and on its machine `TUGLINE_TICKET=… tugline runner run`, with its data directory as it is")
+	if r.Backup != nil {
+		fmt.Fprintln(a.out, "    a runner that enrolled after the backup is not on record: `tugline hub ticket`, and there an empty data directory")
+	}
 }
 
 // entries names entries of the log.
