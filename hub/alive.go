@@ -154,7 +154,7 @@ func (k *timekeeper) save() error {
 
 // acceptClock takes a person's word for this machine's clock. Who that is was proven
 // by the token, which the state holds; nothing had to be written for it.
-func (h *Hub) acceptClock(ctx context.Context, actor string) (api.Clock, error) {
+func (h *Hub) acceptClock(ctx context.Context, who state.Head) (api.Clock, error) {
 	if !h.leading.Load() {
 		return api.Clock{}, fmt.Errorf("this node does not lead: %w", fleet.Unavailable)
 	}
@@ -165,8 +165,8 @@ func (h *Hub) acceptClock(ctx context.Context, actor string) (api.Clock, error) 
 		return out, err
 	}
 	out.Accepted = true
-	h.log.Warn("the clock was accepted", "clock", out.Clock, "state_time", out.StateTime, "actor", actor)
+	h.log.Warn("the clock was accepted", "clock", out.Clock, "state_time", out.StateTime, "actor", who.Actor)
 	// The first entry by the accepted clock bears the name of who accepted it.
-	_, err = h.entries.ProposeAs(ctx, state.Head{Actor: actor}, &state.Expire{AuditAge: 1<<63 - 1})
+	_, err = h.entries.ProposeAs(ctx, who, &state.Expire{AuditAge: 1<<63 - 1})
 	return out, err
 }

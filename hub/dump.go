@@ -22,6 +22,7 @@ type dumped struct {
 	Kind    string             `json:"kind"` // command, members, barrier, noop, state
 	Command string             `json:"command,omitempty"`
 	Actor   string             `json:"actor,omitempty"`
+	From    string             `json:"from,omitempty"`
 	Stamp   *time.Time         `json:"stamp,omitempty"` // the proposer's clock
 	Body    any                `json:"body,omitempty"`
 	Members []consensus.Member `json:"members,omitempty"`
@@ -46,7 +47,7 @@ func Dump(dir string, w io.Writer) error {
 				d.Unknown = err.Error()
 			} else {
 				at := h.At.UTC()
-				d.Command, d.Actor, d.Stamp, d.Body = strings.TrimPrefix(fmt.Sprintf("%T", c), "*state."), h.Actor, &at, c
+				d.Command, d.Actor, d.From, d.Stamp, d.Body = strings.TrimPrefix(fmt.Sprintf("%T", c), "*state."), h.Actor, h.From, &at, c
 			}
 		}
 		return out.Encode(d)

@@ -192,9 +192,9 @@ func (a *app) hubAuditCommand() *cobra.Command {
 			if done, err := a.answer(cmd.Context(), reading("/v1/audit", q), &rs); done {
 				return err
 			}
-			t := table{head: []string{"INDEX", "TIME", "ACTOR", "COMMAND", "SUBJECT", "DETAIL"}}
+			t := table{head: []string{"INDEX", "TIME", "ACTOR", "FROM", "COMMAND", "SUBJECT", "DETAIL"}}
 			for _, r := range rs.Records {
-				t.add(strconv.FormatUint(r.Index, 10), r.At.Local().Format("2006-01-02 15:04:05"), r.Actor, r.Command, r.Subject, r.Detail)
+				t.add(strconv.FormatUint(r.Index, 10), r.At.Local().Format("2006-01-02 15:04:05"), r.Actor, first(r.Address, "-"), r.Command, r.Subject, r.Detail)
 			}
 			return t.print(a.out)
 		},

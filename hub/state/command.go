@@ -28,6 +28,7 @@ type Head struct {
 	Key   string       // idempotency key, for creations
 	Route string       // the REST route the key belongs to
 	Hash  fleet.Digest // of the canonical request body
+	From  string       // the address that the request came from; only where MayTellFrom
 }
 
 // Machine says whether the actor is no person's token: such entries are not audited.
@@ -67,15 +68,18 @@ func register(f func() Command) struct{} {
 // Encode writes an entry: format, kind, head, then the command as JSON.
 func Encode(h Head, c Command) ([]byte, error) {
 	b := make([]byte, 0, usualEntry+len(h.Key)+len(h.Route)+len(h.Hash))
-	b = append(b, format)
+	texts := []string{h.Actor, h.Key, h.Route, string(h.Hash), h.From}
+	if b = append(b, formatFrom); h.From == "" {
+		b[0], texts = format, texts[:4]
+	}
 	b = binary.BigEndian.AppendUint16(b, uint16(c.kind()))
 	b = binary.BigEndian.AppendUint64(b, uint64(h.At.UnixNano()))
-	for _, s := range [...]string{h.Actor, h.Key, h.Route, string(h.Hash)} {
+	for _, s := range texts {
 		if len(s) > 255 {
-			return nil, fmt.Errorf("encode command %d: %w: actor, key or route over 255 bytes", c.kind(), fleet.TooLarge)
+			return nil, fmt.Errorf("encode command %d: %w: actor, key, route or address over 255 bytes", c.kind(), fleet.TooLarge)
 		}
 		if !utf8.ValidString(s) { // a snapshot could not keep it as it is
-			return nil, fmt.Errorf("encode command %d: %w: actor, key or route is not UTF-8", c.kind(), fleet.BadRequest)
+			return nil, fmt.Errorf("encode command %d: %w: actor, key, route or address is not UTF-8", c.kind(), fleet.BadRequest)
 		}
 		b = append(b, byte(len(s)))
 		b = append(b, s...)
@@ -95,7 +99,7 @@ func Decode(b []byte) (Head, Command, error) {
 	if len(b) < 11 {
 		return Head{}, nil, fmt.Errorf("entry of %d bytes is cut short", len(b))
 	}
-	if b[0] != format {
+	if b[0] != format && b[0] != formatFrom {
 		return Head{}, nil, fmt.Errorf("entry format %d: %w", b[0], ErrUnknownEntry)
 	}
 	k := Kind(binary.BigEndian.Uint16(b[1:]))
@@ -104,8 +108,12 @@ func Decode(b []byte) (Head, Command, error) {
 		return Head{}, nil, fmt.Errorf("command kind %d: %w", k, ErrUnknownEntry)
 	}
 	h := Head{At: time.Unix(0, int64(binary.BigEndian.Uint64(b[3:]))).UTC()}
+	texts := []*string{&h.Actor, &h.Key, &h.Route, (*string)(&h.Hash), &h.From}
+	if b[0] == format {
+		texts = texts[:4]
+	}
 	b = b[11:]
-	for _, p := range []*string{&h.Actor, &h.Key, &h.Route, (*string)(&h.Hash)} {
+	for _, p := range texts {
 		if len(b) < 1 || len(b) < 1+int(b[0]) {
 			return Head{}, nil, fmt.Errorf("command kind %d: head is cut short", k)
 		}

@@ -18,7 +18,7 @@ func generation(k Kind) uint16 {
 
 // Newest is the newest generation of commands that this version can decode.
 func Newest() uint16 {
-	n := uint16(1)
+	n := uint16(fromGeneration)
 	for k := range kinds {
 		n = max(n, generation(k))
 	}

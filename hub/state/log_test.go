@@ -191,7 +191,20 @@ func TestEntryForm(t *testing.T) {
 			t.Errorf("an entry cut after %d bytes was taken", n)
 		}
 	}
-	for _, bad := range []string{"\x02" + want[1:], "\x01\xff\xff" + want[3:]} {
+	h.From = "192.0.2.7"
+	told := "\x02" + want[1:len(want)-len(`{"job":"j"}`)] + "\x09192.0.2.7" + `{"job":"j"}`
+	if b, err := Encode(h, &MarkPulled{Job: "j"}); err != nil || string(b) != told {
+		t.Errorf("entry with an address is %q, %v; want %q", b, err, told)
+	}
+	if got, c, err := Decode([]byte(told)); err != nil || got != h || c.(*MarkPulled).Job != "j" {
+		t.Errorf("decoded %+v, %+v, %v", got, c, err)
+	}
+	for n := range told {
+		if _, _, err := Decode([]byte(told[:n])); err == nil {
+			t.Errorf("an entry with an address cut after %d bytes was taken", n)
+		}
+	}
+	for _, bad := range []string{"\x03" + want[1:], "\x01\xff\xff" + want[3:]} {
 		if _, _, err := Decode([]byte(bad)); !errors.Is(err, ErrUnknownEntry) {
 			t.Errorf("%.10q gave %v, want an unknown entry", bad, err)
 		}

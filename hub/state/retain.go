@@ -89,7 +89,7 @@ func anyOpen(j *fleet.Job) bool { return len(opens(j)) > 0 }
 
 // audit records who did what.
 func (t *txn) audit(c Command, r Result) {
-	a := &Audit{Index: t.index, At: t.now(), Actor: t.head.Actor, Command: verb(c), Subject: r.ID}
+	a := &Audit{Index: t.index, At: t.now(), Actor: t.head.Actor, From: t.head.From, Command: verb(c), Subject: r.ID}
 	switch c := c.(type) {
 	case *CancelJob:
 		if c.Abandon {

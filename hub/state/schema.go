@@ -40,6 +40,7 @@ type Audit struct {
 	Index   uint64    `json:"index"`
 	At      time.Time `json:"at"`
 	Actor   string    `json:"actor"`
+	From    string    `json:"from,omitempty"` // the address that it was asked from
 	Command string    `json:"command"`
 	Subject string    `json:"subject,omitempty"`
 	Detail  string    `json:"detail,omitempty"`

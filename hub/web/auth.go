@@ -19,7 +19,10 @@ import (
 // tokenLook is how often an open stream looks whether its token still works.
 const tokenLook = time.Second
 
-type tokenKey struct{}
+type (
+	tokenKey struct{}
+	fromKey  struct{} // the address that is recorded of a request
+)
 
 // authenticate checks the bearer token and that its role allows the operation.
 func (s *Server) authenticate(ctx huma.Context, next func(huma.Context)) {
@@ -28,7 +31,11 @@ func (s *Server) authenticate(ctx huma.Context, next func(huma.Context)) {
 		s.streamFail(ctx, err)
 		return
 	}
-	next(huma.WithValue(ctx, tokenKey{}, k))
+	ctx = huma.WithValue(ctx, tokenKey{}, k)
+	if !reads(ctx.Operation()) && s.cfg.Log.View().MayTellFrom() {
+		ctx = huma.WithValue(ctx, fromKey{}, hostOf(ctx.RemoteAddr()))
+	}
+	next(ctx)
 }
 
 // needed gives the role that an operation asks for.
@@ -123,6 +130,12 @@ func (s *Server) guard(need fleet.Role, h http.Handler) http.Handler {
 // caller gives the token that made the request.
 func caller(ctx context.Context) *fleet.Token { return ctx.Value(tokenKey{}).(*fleet.Token) }
 
+// asker is the head of a command: who asks, and from where.
+func asker(ctx context.Context) state.Head {
+	from, _ := ctx.Value(fromKey{}).(string)
+	return state.Head{Actor: string(caller(ctx).ID), From: from}
+}
+
 // admin refuses a caller of a lesser role, for options that need more than their route.
 func admin(ctx context.Context, what string) error {
 	if k := caller(ctx); k.Role.Rank() < fleet.RoleAdmin.Rank() {
@@ -134,7 +147,7 @@ func admin(ctx context.Context, what string) error {
 // head makes the head of a command: who asks, and for a creation the key under
 // which it happens once.
 func head(ctx context.Context, route, key string, body any) (state.Head, error) {
-	h := state.Head{Actor: string(caller(ctx).ID)}
+	h := asker(ctx)
 	if key == "" {
 		return h, nil
 	}

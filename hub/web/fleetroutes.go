@@ -86,7 +86,7 @@ func (s *Server) fleetRoutes() {
 
 // do commits a command that is no creation.
 func (s *Server) do(ctx context.Context, cmd state.Command) error {
-	res, err := s.cfg.Log.ProposeAs(ctx, state.Head{Actor: string(caller(ctx).ID)}, cmd)
+	res, err := s.cfg.Log.ProposeAs(ctx, asker(ctx), cmd)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -265,6 +266,42 @@ func TestPanicIsOneProblem(t *testing.T) {
 		t.Errorf("the cause is told: %q", p.Detail)
 	}
 	w.submitted("true") // the node goes on
+}
+
+// The audit trail tells from where each thing was asked: as a trusted proxy says, and no
+// other; and not while a node of the cluster could not read that.
+func TestAuditTellsTheAddress(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.Proxies = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} })
+	ask := func(peer, forwarded string) string {
+		t.Helper()
+		r := httptest.NewRequest("POST", "/v1/tickets", strings.NewReader("{}"))
+		r.RemoteAddr = peer
+		r.Header.Set("Authorization", "Bearer "+w.tokens[fleet.RoleAdmin])
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("X-Forwarded-For", forwarded)
+		rec := httptest.NewRecorder()
+		if w.srv.Handler().ServeHTTP(rec, r); rec.Code != http.StatusCreated {
+			t.Fatalf("%d %s", rec.Code, rec.Body)
+		}
+		var all api.AuditRecords
+		if a := w.do(request{method: "GET", path: "/v1/audit?limit=1", role: fleet.RoleAdmin}); json.Unmarshal(a.body, &all) != nil || len(all.Records) != 1 {
+			t.Fatalf("%s", a.body)
+		}
+		return all.Records[0].Address
+	}
+	for _, c := range []struct{ peer, forwarded, want string }{
+		{"10.0.0.1:5", "192.0.2.7", "192.0.2.7"},
+		{"192.0.2.9:5", "192.0.2.7", "192.0.2.9"},
+		{"[2001:db8::1]:5", "", "2001:db8::1"},
+	} {
+		if got := ask(c.peer, c.forwarded); got != c.want {
+			t.Errorf("from %s by %s: %q on record, want %q", c.forwarded, c.peer, got, c.want)
+		}
+	}
+	w.must(&state.UpdateNode{Node: fleet.HubNode{ID: "n-old", MeshKey: make([]byte, 32), SealKey: make([]byte, 32), Kinds: 2}})
+	if got := ask("192.0.2.9:5", ""); got != "" {
+		t.Errorf("%q is told to a node that cannot read it", got)
+	}
 }
 
 func TestProxies(t *testing.T) {

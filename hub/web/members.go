@@ -45,7 +45,7 @@ func (s *Server) memberRoutes() {
 		Force bool   `query:"force" doc:"even if too few voters that answer are left"`
 		Why   string `query:"why" maxLength:"200" doc:"told to the node when it comes back"`
 	}) (*struct{}, error) {
-		return &struct{}{}, s.cfg.Cluster.Remove(ctx, state.Head{Actor: string(caller(ctx).ID)}, in.ID, in.Why, in.Force)
+		return &struct{}{}, s.cfg.Cluster.Remove(ctx, asker(ctx), in.ID, in.Why, in.Force)
 	}))
 	transfer := op(http.MethodPost, "/v1/members/transfer", "transfer-leader", "Have another hub node lead", fleet.RoleAdmin)
 	huma.Register(s.api, transfer, wrap(s, func(ctx context.Context, in *struct {

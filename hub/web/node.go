@@ -70,7 +70,7 @@ func (s *Server) nodeRoutes() {
 		return &struct{}{}, s.do(ctx, &state.Set{Name: in.Name, Value: in.Body.Value})
 	}))
 	huma.Register(s.api, op(http.MethodPost, "/v1/time/accept", "accept-clock", "Believe the hub's clock as it stands", fleet.RoleAdmin), wrap(s, func(ctx context.Context, _ *struct{}) (*struct{ Body api.Clock }, error) {
-		c, err := s.cfg.AcceptClock(ctx, string(caller(ctx).ID))
+		c, err := s.cfg.AcceptClock(ctx, asker(ctx))
 		if err != nil {
 			return nil, err
 		}
@@ -82,7 +82,7 @@ func (s *Server) nodeRoutes() {
 	}) (*struct{ Body api.AuditRecords }, error) {
 		out := api.AuditRecords{Records: []api.AuditRecord{}}
 		for _, a := range s.cfg.Log.View().Audit(in.Before, in.Limit) {
-			out.Records = append(out.Records, api.AuditRecord{Index: a.Index, At: a.At.UTC(), Actor: a.Actor, Command: a.Command, Subject: a.Subject, Detail: a.Detail})
+			out.Records = append(out.Records, api.AuditRecord{Index: a.Index, At: a.At.UTC(), Actor: a.Actor, Address: a.From, Command: a.Command, Subject: a.Subject, Detail: a.Detail})
 		}
 		return &struct{ Body api.AuditRecords }{out}, nil
 	}))

@@ -75,7 +75,7 @@ type Config struct {
 	// node where nobody did lately. nil: this one, just now.
 	Seen func() (node string, age time.Duration)
 	// AcceptClock takes a person's word for the clock of the leader's machine.
-	AcceptClock func(ctx context.Context, actor string) (api.Clock, error)
+	AcceptClock func(ctx context.Context, who state.Head) (api.Clock, error)
 	// Ticket writes a join ticket around a secret; the command is what to paste.
 	Ticket func(secret string, expires time.Time) (ticket, command string)
 	// HubTicket does the same for a machine that is to become a hub node, and Guest

@@ -86,7 +86,7 @@ func newWorld(t testing.TB, adjust ...func(*Config)) *world {
 		},
 		Guest:   func(secret string) []byte { sum := sha256.Sum256([]byte(secret)); return sum[:] },
 		Cluster: &nodes{}, Archives: &nodes{},
-		AcceptClock: func(context.Context, string) (api.Clock, error) { return api.Clock{}, nil },
+		AcceptClock: func(context.Context, state.Head) (api.Clock, error) { return api.Clock{}, nil },
 		Derive: func(text string, back int) []byte {
 			if back > 0 {
 				return nil

@@ -295,6 +295,7 @@ type AuditRecord struct {
 	Index   uint64    `json:"index"`
 	At      time.Time `json:"at"`
 	Actor   string    `json:"actor"`
+	Address string    `json:"address,omitempty"` // that it was asked from, as the hub or a trusted proxy saw it
 	Command string    `json:"command"`
 	Subject string    `json:"subject,omitempty"`
 	Detail  string    `json:"detail,omitempty"`
