@@ -32,6 +32,9 @@ func TestNewestNotLongest(t *testing.T) {
 				if _, err := c.nodes["a"].Append(t.Context(), key(1), 5, []byte("a long end that nobody else has")); !errors.Is(err, fleet.Unavailable) {
 					t.Fatalf("append without a majority: %v", err)
 				}
+				if size, _ := c.nodes["a"].Size(key(1)); size <= 5 || c.nodes["a"].Acked(key(1)) != 5 {
+					t.Errorf("of %d bytes %d are told to be acknowledged; want 5", size, c.nodes["a"].Acked(key(1)))
+				}
 				c.lead("b", 2, 0).must(t, key(1), 5, "end")
 				eventually(t, "c has it", func() bool { return c.nodes["c"].local(t, key(1)) == "base end" })
 				c.stop("b")

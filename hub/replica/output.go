@@ -97,6 +97,22 @@ func (r *Replica) use(ctx context.Context, k spool.Key) (u used, done func(), er
 // it is sealed here.
 func (r *Replica) Size(k spool.Key) (end int64, sealed bool) { return r.spool.Size(k) }
 
+// Acked returns how many bytes of the stream this node knows to be acknowledged: where it
+// leads those that a majority holds, elsewhere, and of a stream to which nothing is added,
+// those that lie on its own disk.
+func (r *Replica) Acked(k spool.Key) int64 {
+	n, _ := r.spool.Size(k)
+	if t := r.leading(); t != nil {
+		t.mu.Lock()
+		s := t.streams[k]
+		t.mu.Unlock()
+		if s != nil && s.isOpen() {
+			n = min(n, s.acknowledged())
+		}
+	}
+	return n
+}
+
 // Usage returns the durable bytes and the number of streams on this node.
 func (r *Replica) Usage() (bytes, streams int64) { return r.spool.Usage() }
 

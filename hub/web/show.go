@@ -75,8 +75,10 @@ func (s *Server) show(v state.View, j *fleet.Job) api.Job {
 		out.Usage = api.Usage{Input: a.Usage.InputTokens, Output: a.Usage.OutputTokens}
 	}
 	if !a.Log.Sealed {
-		out.Log.Durable, _ = s.cfg.Spool.Size(spool.Key{Job: j.ID, Fence: a.Fence, Name: spool.Output})
-		out.Log.Bytes = max(out.Log.Bytes, out.Log.Durable)
+		k := spool.Key{Job: j.ID, Fence: a.Fence, Name: spool.Output}
+		out.Log.Durable = s.cfg.Spool.Acked(k)
+		size, _ := s.cfg.Spool.Size(k)
+		out.Log.Bytes = max(out.Log.Bytes, size)
 	}
 	return out
 }

@@ -15,6 +15,8 @@ type Spool interface {
 	Reader(ctx context.Context, k spool.Key, from int64, follow bool) (io.ReadCloser, error)
 	// Size tells of this node alone.
 	Size(k spool.Key) (end int64, sealed bool)
+	// Acked tells how much of it is known to be acknowledged.
+	Acked(k spool.Key) int64
 	// Longest also asks the other nodes.
 	Longest(ctx context.Context, k spool.Key) int64
 	Usage() (bytes, streams int64)
