@@ -127,6 +127,17 @@ func TestNodesJoinAndLeave(t *testing.T) {
 	a.eventually("another node leads", func() bool { return a.members().Leader == b.hub.id.Node })
 	a.eventually("it takes work", func() bool { _, code := a.submit(); return code == http.StatusCreated })
 
+	// Whoever has just begun to lead knows the others as soon as it is asked for them.
+	if code := b.call(http.MethodPost, "/v1/members/leader/drain", "", nil, &m); code != http.StatusOK || m.Leader == b.hub.id.Node {
+		t.Errorf("drain a new leader: %d, %s leads", code, m.Leader)
+	}
+	if i := slices.IndexFunc(m.Members, func(n api.Member) bool { return n.Health == "unknown" }); i >= 0 {
+		t.Errorf("the new leader knows nothing of %+v", m.Members[i])
+	}
+	a.eventually("it may lead again", func() bool {
+		return a.call(http.MethodPost, "/v1/members/"+b.hub.id.Node+"/undrain", "", nil, &m) == http.StatusOK
+	})
+
 	gone := c.hub.id.Node
 	if code := a.call(http.MethodDelete, "/v1/members/"+gone+"?why=test", "", nil, nil); code != http.StatusNoContent {
 		t.Fatalf("remove: %d", code)

@@ -16,7 +16,27 @@ import (
 const (
 	handTime = 3 * time.Second // for leadership to be taken over before a planned stop
 	awayTime = 30 * time.Second
+	metTime  = 3 * time.Second // for a new leader to have asked all others how they are
+	metLook  = 50 * time.Millisecond
 )
+
+// meet waits until this node has asked all others how they are, which a new leader does
+// within a second or so: until then it knows of nobody who could lead next.
+func (h *Hub) meet(ctx context.Context) {
+	if h.peers == nil || !h.leading.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, metTime)
+	defer cancel()
+	_ = awaitEvery(ctx, metLook, func() error { // whoever has to be known is missed by who asks for it
+		for _, s := range h.peers.Samples() {
+			if errors.Is(s.Err, peer.ErrNotAsked) {
+				return s.Err
+			}
+		}
+		return nil
+	})
+}
 
 // heir gives the voter that is fittest to lead next.
 func (h *Hub) heir() (id string, ok bool) {
@@ -52,6 +72,7 @@ func (h *Hub) giveAway(ctx context.Context, why error) {
 // Transfer gives leadership to a node, or with "" to any that can take it.
 func (h *Hub) Transfer(ctx context.Context, to string) error {
 	if to == "" {
+		h.meet(ctx)
 		id, ok := h.heir()
 		if !ok {
 			return fmt.Errorf("no other voter can lead now; `tugline hub members` says why: %w", fleet.Conflict)
@@ -108,6 +129,7 @@ func (h *Hub) answerDrain(ctx context.Context, _ string, body []byte) ([]byte, e
 		h.draining.Store(false)
 		return nil, nil
 	}
+	h.meet(ctx)
 	to, ok := h.heir()
 	if !ok {
 		return nil, fmt.Errorf("no other voter can lead now, so that work would wait while this node is stopped; `tugline hub members` says why: %w", fleet.Conflict)
@@ -144,14 +166,15 @@ func (h *Hub) resign() {
 // one, and the runners are told where to turn.
 func (h *Hub) standDown(ctx context.Context) {
 	h.draining.Store(true)
+	ctx, cancel := context.WithTimeout(ctx, handTime)
+	defer cancel()
+	h.meet(ctx)
 	to, ok := h.heir()
 	if !ok || !h.leading.Load() {
 		h.sessions.Restarting(0, awayTime, h.successors(""))
 		return
 	}
 	h.sessions.Restarting(0, awayTime, h.successors(to))
-	ctx, cancel := context.WithTimeout(ctx, handTime)
-	defer cancel()
 	if err := h.node.Transfer(ctx, to); err != nil && !errors.Is(err, consensus.ErrNotLeader) {
 		h.log.Warn("leadership was not taken over before the stop", "err", err)
 	}

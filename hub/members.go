@@ -26,10 +26,12 @@ func (h *Hub) Members(ctx context.Context) (api.Members, error) {
 			return out, nil
 		}
 	}
+	h.meet(ctx)
 	return h.members(time.Now())
 }
 
-func (h *Hub) answerMembers(context.Context, string, []byte) ([]byte, error) {
+func (h *Hub) answerMembers(ctx context.Context, _ string, _ []byte) ([]byte, error) {
+	h.meet(ctx)
 	m, err := h.members(time.Now())
 	if err != nil {
 		return nil, err

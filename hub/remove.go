@@ -16,6 +16,7 @@ func (h *Hub) Remove(ctx context.Context, actor state.Head, id, why string, forc
 		return fmt.Errorf("another node is being removed; ask again: %w", fleet.Conflict)
 	}
 	defer h.removing.Unlock()
+	h.meet(ctx)
 	r, err := h.without(id)
 	if err != nil {
 		return err
@@ -48,6 +49,7 @@ func (h *Hub) Remove(ctx context.Context, actor state.Head, id, why string, forc
 // with removing held. What another leader or a node that is brought back would mend is
 // fleet.Unavailable: the new node asks again.
 func (h *Hub) makeWay(ctx context.Context, id string) error {
+	h.meet(ctx)
 	r, err := h.without(id)
 	switch {
 	case err != nil:
