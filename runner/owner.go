@@ -113,6 +113,21 @@ func (k *Keep) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
+// MarshalYAML writes a time as it may be given.
+func (k Keep) MarshalYAML() (any, error) {
+	if k < 0 {
+		return "forever", nil
+	}
+	text := time.Duration(k).String()
+	if short, ok := strings.CutSuffix(text, "m0s"); ok { // 72h, not 72h0m0s
+		text = short + "m"
+	}
+	if short, ok := strings.CutSuffix(text, "h0m"); ok {
+		text = short + "h"
+	}
+	return text, nil
+}
+
 // DefaultOwner is what holds without a runner.yaml.
 func DefaultOwner() Owner {
 	return Owner{Slots: 1, Push: "runner", Updates: "ask", Permissions: fleet.PermWorkspace, MinFree: 1 << 30, Transport: "auto", KeepScratch: Keep(72 * time.Hour)}

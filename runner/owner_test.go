@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.yaml.in/yaml/v3"
 
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -116,6 +118,29 @@ func TestQuietHours(t *testing.T) {
 		end, ok := o.quietUntil(monday.Add(c.at))
 		if ok != (c.end != 0) || ok && !end.Equal(monday.Add(c.end)) {
 			t.Errorf("%q at %v: until %v, %v; want %v", c.quiet, c.at, end, ok, c.end)
+		}
+	}
+}
+
+// What is shown as in force can be put back into the file.
+func TestOwnerIsWrittenAsItIsRead(t *testing.T) {
+	for given, want := range map[string]string{
+		"72h": "72h", "0s": "0s", "forever": "forever", "90m": "1h30m", "36h0m5s": "36h0m5s", "10m": "10m", "0h20m": "20m", "45s": "45s",
+	} {
+		o, err := ParseOwner([]byte("slots: 3\nkeep_scratch: " + given + "\nmin_free_bytes: 2GiB\nharnesses: {codex: {path: /opt/codex}}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := yaml.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(b), "keep_scratch: "+want+"\n") {
+			t.Errorf("%s is written as\n%s", given, b)
+		}
+		again, err := ParseOwner(b)
+		if diff := cmp.Diff(o, again, cmpopts.EquateEmpty()); err != nil || diff != "" {
+			t.Errorf("%s cannot be read again: %v (-was +is)\n%s", given, err, diff)
 		}
 	}
 }

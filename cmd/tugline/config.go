@@ -132,6 +132,9 @@ func (a *app) spot() (hubSpot, error) {
 	}
 	s.Hub, s.Others = hubs[0], append([]string(nil), hubs[1:]...)
 	s.Token, s.CAFile = first(a.token, a.env("TUGLINE_TOKEN"), s.Token), first(a.caFile, a.env("TUGLINE_CA_FILE"), s.CAFile)
+	if strings.ContainsFunc(s.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return s, usage("the token for the hub %s has a blank, a line break or another character that no token has; give it as `tugline token create` printed it", s.Hub)
+	}
 	if s.Token == "" {
 		return s, fail(exitUnauthorised, "no token for the hub %s; set TUGLINE_TOKEN, give --token, or keep it with `tugline context add`", s.Hub)
 	}

@@ -123,3 +123,12 @@ func TestPublicCAIsTrustedWhereGiven(t *testing.T) {
 		t.Errorf("a CA file without a certificate: exit %d, want 2", code)
 	}
 }
+
+func TestTokenThatIsNone(t *testing.T) {
+	s := newShell(t, "http://127.0.0.1:1") // nothing may be asked of it
+	for _, token := range []string{"tgl_a\nb", "tgl_a b", "tgl_ü"} {
+		if code := s.do("job", "list", "--token", token); code != exitUsage || !strings.Contains(s.err.String(), "no token has") || strings.Contains(s.err.String(), "tgl_") {
+			t.Errorf("%q: exit %d, %s; want 2, and the token not told", token, code, s.err)
+		}
+	}
+}

@@ -242,7 +242,7 @@ func (a *app) jobArtifactsCommand() *cobra.Command {
 func (a *app) getArtifact(ctx context.Context, c *client, id, name, out string) error {
 	f, err := c.artifact(ctx, id, name)
 	if errors.Is(err, errNoArtifact) {
-		return fail(exitFailed, "job %s has no artifact %q; `tugline job artifacts %s` lists them", id, name, id)
+		return usage("job %s has no artifact %q; `tugline job artifacts %s` lists them", id, name, id)
 	}
 	if err != nil {
 		return err

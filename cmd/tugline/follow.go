@@ -24,8 +24,11 @@ const (
 	sealWait     = 2 * time.Second // for the rest of the output, once the turn has ended
 	pushWait     = time.Minute     // for the outcome of the push, once the turn has succeeded
 	restWait     = 500 * time.Millisecond
-	streamQuiet  = 90 * time.Second // without a byte, after which a stream counts as broken
+	streamQuiet  = 90 * time.Second // follow.quiet
 )
+
+// errQuiet ends a stream on which not even a sign of life came.
+var errQuiet = errors.New("it fell silent")
 
 // followOptions say how a job is followed.
 type followOptions struct {
@@ -47,6 +50,7 @@ type follow struct {
 	said    string // the newest line of status
 	attempt int    // whose output is shown
 	window  time.Duration
+	quiet   time.Duration // without a byte, after which a stream counts as broken
 	ended   time.Time     // when the turn was seen to have ended
 	push    time.Duration // how long its push is waited for
 }
@@ -59,7 +63,7 @@ func (a *app) follow(ctx context.Context, c *client, id fleet.JobID, opt followO
 }
 
 func (a *app) newFollow(c *client, id fleet.JobID, opt followOptions) *follow {
-	return &follow{a: a, c: c, id: id, opt: opt, show: newRenderer(a.out, a.ttyOut, a.colourOut()), window: cancelWindow, push: pushWait}
+	return &follow{a: a, c: c, id: id, opt: opt, show: newRenderer(a.out, a.ttyOut, a.colourOut()), window: cancelWindow, quiet: streamQuiet, push: pushWait}
 }
 
 // run follows and listens for the user who wants to leave: the first Ctrl-C leaves
@@ -244,10 +248,15 @@ func (f *follow) line(e api.Event) error {
 
 // stream reads one connection. It is nil where the hub ended the stream itself.
 func (f *follow) stream(ctx context.Context, opened func()) (got bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	quiet := time.AfterFunc(streamQuiet, cancel)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	quiet := time.AfterFunc(f.quiet, func() { cancel(errQuiet) })
 	defer quiet.Stop()
+	defer func() {
+		if err != nil && context.Cause(ctx) == errQuiet {
+			err = errQuiet // what was cut off says nothing of why
+		}
+	}()
 	q := url.Values{"until_ended": {"true"}}
 	if f.opt.turn > 0 {
 		q.Set("turn", strconv.Itoa(f.opt.turn))
@@ -260,7 +269,7 @@ func (f *follow) stream(ctx context.Context, opened func()) (got bool, err error
 	}
 	defer res.Body.Close()
 	opened()
-	events := newSSE(res.Body, func() { quiet.Reset(streamQuiet) })
+	events := newSSE(res.Body, func() { quiet.Reset(f.quiet) })
 	for {
 		e, err := events.next()
 		if errors.Is(err, io.EOF) {

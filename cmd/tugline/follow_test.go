@@ -310,6 +310,23 @@ func TestThirdInterruptLeaves(t *testing.T) {
 	}
 }
 
+// A stream on which nothing comes, not even a sign of life, is left, and the user is not
+// told of what was done to leave it.
+func TestSilentStreamIsLeft(t *testing.T) {
+	hang := script(t, map[string]http.HandlerFunc{
+		"GET /v1/jobs/{id}/events": func(w http.ResponseWriter, r *http.Request) { w.(http.Flusher).Flush(); <-r.Context().Done() },
+	})
+	f := follower(newShell(t, hang.URL), "01job")
+	f.quiet = 20 * time.Millisecond
+	_, err := f.stream(t.Context(), func() {})
+	if err == nil || !repeatable(err, false) {
+		t.Fatalf("it ended with %v; want a try again", err)
+	}
+	if text := sentence(f.c.explain(t.Context(), err)); !strings.Contains(text, "fell silent") || strings.Contains(text, "context") {
+		t.Errorf("the user is told %q", text)
+	}
+}
+
 func follower(s *shell, id fleet.JobID) *follow {
 	s.t.Helper()
 	c, err := s.dial()

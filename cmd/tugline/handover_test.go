@@ -285,9 +285,12 @@ func TestArtifacts(t *testing.T) {
 	if b, err := os.ReadFile(file); err != nil || string(b) != "hello" {
 		t.Errorf("the file has %q, %v", b, err)
 	}
-	for want, name := range map[string]string{"has no artifact": "nope", "not on the hub": "gone"} {
-		if code := s.do("job", "artifacts", "01j", name); code != exitFailed || !strings.Contains(s.err.String(), want) {
-			t.Errorf("%s: exit %d, %s", name, code, s.err)
+	for _, c := range []struct {
+		name, want string
+		code       int
+	}{{"nope", "has no artifact", exitUsage}, {"gone", "not on the hub", exitFailed}} {
+		if code := s.do("job", "artifacts", "01j", c.name); code != c.code || !strings.Contains(s.err.String(), c.want) {
+			t.Errorf("%s: exit %d, want %d and %q: %s", c.name, code, c.code, c.want, s.err)
 		}
 	}
 }

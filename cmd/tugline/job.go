@@ -65,6 +65,10 @@ func (a *app) jobListCommand() *cobra.Command {
 			if done, err := a.answer(cmd.Context(), reading("/v1/jobs", q), &js); done {
 				return err
 			}
+			if len(js.Jobs) == 0 && (state != "" || runner != "" || before != "" || active) {
+				fmt.Fprintln(a.out, "No job is like that; `tugline job list` shows all.")
+				return nil
+			}
 			return a.jobTable(js, time.Now())
 		},
 	}

@@ -331,3 +331,26 @@ func TestRevokedRunnerSaysHowItComesBack(t *testing.T) {
 	has(t, "the runner", s.out.String(), "runner studio revoked", "`tugline hub ticket --for studio`")
 	has(t, "its notes", runnerNotes(&r), "`tugline hub ticket --for studio`")
 }
+
+func TestNoJobOfMany(t *testing.T) {
+	s := newShell(t, script(t, map[string]http.HandlerFunc{
+		"GET /v1/jobs": func(w http.ResponseWriter, r *http.Request) { answer(w, 200, api.Jobs{}) },
+	}).URL)
+	has(t, "an empty hub", s.must("job", "list"), "No jobs. Give one")
+	for _, args := range [][]string{{"--active"}, {"--state", "lost"}, {"--runner", "studio"}, {"--before", strings.Repeat("0", 26)}} {
+		has(t, args[0], s.must(append([]string{"job", "list"}, args...)...), "No job is like that")
+	}
+}
+
+func TestFilesOfARunAreNamed(t *testing.T) {
+	j := sampleJobs()[2]
+	for n, want := range map[int]string{1: "f0 (1 B)", 4: "f0 (1 B), f1 (2 B), f2 (3 B), f3 (4 B)", 6: "f0 (1 B), f1 (2 B), f2 (3 B), 3 more"} {
+		j.Evidence.Artifacts = nil
+		for i := range n {
+			j.Evidence.Artifacts = append(j.Evidence.Artifacts, fleet.Artifact{Name: "f" + strconv.Itoa(i), Size: int64(i + 1)})
+		}
+		var b bytes.Buffer
+		newShell(t, "").summary(&b, false, &j)
+		has(t, "the summary", b.String(), "  artifacts    "+want+"\n", "tugline job artifacts 01jdone")
+	}
+}

@@ -120,7 +120,8 @@ func facts(j *api.Job) []fact {
 		if e.CommitCount > 0 {
 			fs = append(fs, fact{name: "branch", value: line(j.Branch)})
 		}
-		fs = append(fs, fact{name: "closure", value: line(e.Closure)}, fact{name: "rescued", value: line(e.RescueRef)})
+		fs = append(fs, fact{name: "artifacts", value: artifactsLine(e.Artifacts)},
+			fact{name: "closure", value: line(e.Closure)}, fact{name: "rescued", value: line(e.RescueRef)})
 		for _, n := range e.Notes {
 			fs = append(fs, fact{name: "note", value: cut(line(n), 200)})
 		}
@@ -149,6 +150,19 @@ func facts(j *api.Job) []fact {
 		fact{name: "output", value: logLine(j), long: true},
 	)
 	return fs
+}
+
+// artifactsLine names the first of the files that a run left.
+func artifactsLine(as []fleet.Artifact) string {
+	var out []string
+	for i, f := range as {
+		if i == 3 && len(as) > 4 {
+			out = append(out, fmt.Sprintf("%d more", len(as)-i))
+			break
+		}
+		out = append(out, fmt.Sprintf("%s (%s)", cut(line(f.Name), 40), size(f.Size)))
+	}
+	return strings.Join(out, ", ")
 }
 
 func whyLine(j *api.Job) string {
@@ -282,6 +296,9 @@ func nextCommands(j *api.Job) (out [][2]string) {
 	if e := j.Evidence; e != nil && e.CommitCount > 0 {
 		add("diff "+id, "see the changes")
 		add("pull "+id, "fetch the branch into your repository")
+	}
+	if e := j.Evidence; e != nil && len(e.Artifacts) > 0 {
+		add("artifacts "+id, "its files")
 	}
 	switch j.State {
 	case fleet.NeedsReview:

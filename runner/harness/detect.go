@@ -170,8 +170,11 @@ func (p *probe) find(program, override string) (path, detail string, err error) 
 			}
 		}
 	}
-	if err != nil {
+	switch {
+	case err != nil && override != "":
 		return "", "", fmt.Errorf("%s: %w: %w", program, errMissing, err)
+	case err != nil:
+		return "", "", fmt.Errorf("%s: %w in PATH or the usual places; install it, or give its path in runner.yaml", program, errMissing)
 	}
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return "", "", fmt.Errorf("%s: %w", program, err)

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -117,6 +118,18 @@ func TestDetectKeepsWhatIsSlow(t *testing.T) {
 	}
 	if slices.Sort(slow); !slices.Equal(slow, []string{"claude", "codex", "opencode"}) {
 		t.Errorf("slow were %q; want all three", slow)
+	}
+}
+
+// What is not there says what to do.
+func TestDetectWhatIsNotThere(t *testing.T) {
+	p := probe{env: []string{"PATH=" + t.TempDir()}, home: t.TempDir()}
+	_, _, err := p.find("an-agent-of-nobody", "")
+	if !errors.Is(err, errMissing) || !strings.Contains(err.Error(), "install it, or give its path in runner.yaml") || strings.Contains(err.Error(), `"`) {
+		t.Errorf("it says %v", err)
+	}
+	if _, _, err := p.find("codex", "/nowhere/codex"); !errors.Is(err, errMissing) || !strings.Contains(err.Error(), "/nowhere/codex") {
+		t.Errorf("a path of runner.yaml that leads nowhere: %v", err)
 	}
 }
 
