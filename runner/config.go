@@ -129,7 +129,7 @@ func (s *StandDown) Text() string {
 	}
 	if mend := s.ticketWanted(); mend != "" {
 		return "the hub sent this runner away: " + detail + ". To have it back, make a ticket with `" + mend +
-			"` on the hub and give it with --ticket to `tugline runner run` on the same data directory"
+			"` on the hub and give it in TUGLINE_TICKET to `tugline runner run` on the same data directory"
 	}
 	return "the hub sent this runner away: " + detail + "; it does not come back by itself"
 }

@@ -237,7 +237,7 @@ func TestWithoutTicketOrIdentity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Run(t.Context()); !errors.Is(err, ErrNotEnrolled) || !errors.Is(err, fleet.TicketInvalid) || !strings.HasSuffix(err.Error(), "--ticket") {
+	if err := r.Run(t.Context()); !errors.Is(err, ErrNotEnrolled) || !errors.Is(err, fleet.TicketInvalid) || !strings.HasSuffix(err.Error(), "give it in TUGLINE_TICKET") {
 		t.Errorf("Run = %v, want what to do", err)
 	}
 	for _, c := range []Config{{}, {Dir: "x", Name: "a b"}, {Dir: "x", Slots: 65}, {Dir: "x", Transport: "udp"}, {Dir: "x", Ticket: "nonsense"}} {

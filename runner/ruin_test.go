@@ -236,7 +236,7 @@ func TestTicketThatWasUsedSaysWhatToDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = r.Run(t.Context())
-	if !errors.Is(err, fleet.TicketUsed) || !strings.Contains(err.Error(), "tugline hub ticket") || !strings.HasSuffix(err.Error(), "--ticket") {
+	if !errors.Is(err, fleet.TicketUsed) || !strings.Contains(err.Error(), "tugline hub ticket") || !strings.HasSuffix(err.Error(), "give it in TUGLINE_TICKET") {
 		t.Errorf("Run = %v", err)
 	}
 }

@@ -22,7 +22,7 @@ func (t *told) Unwrap() []error { return t.is }
 
 func notEnrolled() error {
 	return &told{
-		text: ErrNotEnrolled.Error() + ": make a ticket with `tugline hub ticket` on the hub, and give it with --ticket",
+		text: ErrNotEnrolled.Error() + ": make a ticket with `tugline hub ticket` on the hub, and give it in TUGLINE_TICKET",
 		is:   []error{ErrNotEnrolled, fleet.TicketInvalid},
 	}
 }
@@ -39,7 +39,7 @@ func notTaken(err error) error {
 		if !strings.Contains(text, "tugline hub ticket") {
 			text += "; make a new one with `tugline hub ticket`"
 		}
-		text += " and give it with --ticket"
+		text += " and give it in TUGLINE_TICKET"
 	}
 	return &told{text: text, is: []error{err}}
 }
