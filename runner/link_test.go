@@ -385,8 +385,32 @@ func TestPinnedTrust(t *testing.T) {
 	}
 	// The CA's public certificate beside somebody else's leaf proves nothing.
 	_, stranger := certificates(t)
-	if err := verifyPin([]*x509.Certificate{stranger.Leaf, ca}, [][]byte{wrong[:], pin[:]}); err == nil {
+	if err := verifyPin([]*x509.Certificate{stranger.Leaf, ca}, [][]byte{wrong[:], pin[:]}, time.Now()); err == nil {
 		t.Error("a leaf that the pinned key did not sign is believed")
+	}
+}
+
+// A machine whose clock is behind reaches its hub, and learns the time there. One that
+// is ahead can't tell a wrong clock from an old certificate, and names both.
+func TestPinnedTrustWithAWrongClock(t *testing.T) {
+	ca, leaf := certificates(t)
+	pin := sha256.Sum256(ca.RawSubjectPublicKeyInfo)
+	chain, now := []*x509.Certificate{leaf.Leaf, ca}, time.Now()
+	for _, at := range []time.Time{time.Unix(0, 0), now.AddDate(0, 0, -1), now} {
+		if err := verifyPin(chain, [][]byte{pin[:]}, at); err != nil {
+			t.Errorf("at %s: %v", at, err)
+		}
+	}
+	later := now.AddDate(1, 0, 0)
+	err := verifyPin(chain, [][]byte{pin[:]}, later)
+	for _, want := range []string{leaf.Leaf.NotAfter.UTC().Format(time.RFC3339), later.UTC().Format(time.RFC3339)} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a year ahead: %v, want %s in it", err, want)
+		}
+	}
+	_, stranger := certificates(t)
+	if err := verifyPin([]*x509.Certificate{stranger.Leaf, ca}, [][]byte{pin[:]}, time.Unix(0, 0)); err == nil {
+		t.Error("a clock that is behind has a stranger believed")
 	}
 }
 

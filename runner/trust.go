@@ -37,7 +37,7 @@ func tlsConfig(trust wire.Trust, pins func() [][]byte, ca string) (*tls.Config, 
 		// The chain is verified below, by the pinned key and not by name: a hub may be
 		// reached at any address.
 		c.InsecureSkipVerify = true
-		c.VerifyConnection = func(cs tls.ConnectionState) error { return verifyPin(cs.PeerCertificates, pins()) }
+		c.VerifyConnection = func(cs tls.ConnectionState) error { return verifyPin(cs.PeerCertificates, pins(), time.Now()) }
 	default:
 		return nil, fmt.Errorf("trust %q is not known; use the same release as the hub", trust)
 	}
@@ -48,14 +48,22 @@ var errUnpinned = errors.New("the hub does not hold a key that is pinned here: i
 	"(then enrol it again with `tugline hub ticket --for RUNNER`), or it is another hub, or somebody is in between")
 
 // verifyPin sees that a chain holds a CA with a pinned public key, and that it leads
-// from the leaf to there.
-func verifyPin(chain []*x509.Certificate, pins [][]byte) error {
+// from the leaf to there. A certificate that is not valid yet by this machine's clock
+// is no reason to refuse: a machine that has just been started may be years behind, and
+// learns the hub's time by connecting.
+func verifyPin(chain []*x509.Certificate, pins [][]byte, now time.Time) error {
 	if len(chain) == 0 {
 		return errors.New("the hub showed no certificate")
 	}
+	at := now
 	between := x509.NewCertPool()
-	for _, c := range chain[1:] {
-		between.AddCert(c)
+	for i, c := range chain {
+		if i > 0 {
+			between.AddCert(c)
+		}
+		if c.NotBefore.After(at) {
+			at = c.NotBefore
+		}
 	}
 	var bad error
 	for _, c := range chain {
@@ -64,16 +72,24 @@ func verifyPin(chain []*x509.Certificate, pins [][]byte) error {
 		}
 		roots := x509.NewCertPool()
 		roots.AddCert(c)
-		_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+		_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 		if err == nil {
 			return nil
 		}
-		bad = fmt.Errorf("the hub's certificate does not come from the pinned key: %w", err)
+		if bad = fmt.Errorf("the hub's certificate does not come from the pinned key: %w", err); expired(err) {
+			bad = fmt.Errorf("the hub's certificate holds until %s, and this machine's clock says %s; see which of the two is wrong: %w",
+				chain[0].NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339), err)
+		}
 	}
 	if bad != nil {
 		return bad
 	}
 	return errUnpinned
+}
+
+func expired(err error) bool {
+	var invalid x509.CertificateInvalidError
+	return errors.As(err, &invalid) && invalid.Reason == x509.Expired
 }
 
 // network is how this runner reaches hubs.
