@@ -143,6 +143,9 @@ func TestNodesJoinAndLeave(t *testing.T) {
 		t.Fatalf("remove: %d", code)
 	}
 	a.eventually("it is removed", func() bool { return a.roles() == "voter voter removed" })
+	if code := a.call(http.MethodDelete, "/v1/members/"+gone, "", nil, nil); code != http.StatusNoContent {
+		t.Errorf("remove again: %d", code)
+	}
 	select {
 	case err := <-c.done:
 		if c.done <- err; !errors.Is(err, ErrRemoved) || !strings.Contains(err.Error(), "test") {

@@ -10,12 +10,17 @@ import (
 )
 
 // Remove takes a node out of the cluster for good, on the leader. Unless forced it
-// is refused where too few voters that answer would be left.
+// is refused where too few voters that answer would be left. One that was taken out
+// already is no error: whoever asked by way of that node itself does not hear the answer,
+// and asks again.
 func (h *Hub) Remove(ctx context.Context, actor state.Head, id, why string, force bool) error {
 	if !h.removing.TryLock() { // what is safe is judged by the members as they are
 		return fmt.Errorf("another node is being removed; ask again: %w", fleet.Conflict)
 	}
 	defer h.removing.Unlock()
+	if n, ok := h.entries.View().Node(id); ok && n.Removed() {
+		return nil
+	}
 	h.meet(ctx)
 	r, err := h.without(id)
 	if err != nil {
