@@ -238,6 +238,7 @@ func (l *link) take(s *session, f wire.Frame, sets chan wire.HeartbeatReply) err
 		}
 		s.heard(rep.Time)
 		l.leads(rep.Leader)
+		l.knows(s.base, rep.Hubs)
 		if len(rep.Mesh) > 0 {
 			l.r.cfg.OnTunnels(rep.Mesh)
 		}

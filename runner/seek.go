@@ -221,6 +221,20 @@ func (l *link) learn(base string, w wire.Welcome) {
 	}
 }
 
+// knows takes in that the cluster has other hubs than it had at the handshake.
+func (l *link) knows(base string, urls []string) {
+	if len(urls) == 0 {
+		return
+	}
+	l.mu.Lock()
+	hubs := joined([]string{base}, l.hubs[:min(len(l.hubs), 1)], urls)
+	l.hubs = hubs
+	l.mu.Unlock()
+	if err := l.keys.learnHubs(hubs); err != nil {
+		l.r.trouble(err) // it is told again at the next handshake
+	}
+}
+
 // leads takes in who leads, as the hub says with a desired set.
 func (l *link) leads(url string) {
 	if url == "" {

@@ -31,6 +31,7 @@ type hubs struct {
 	*testHub
 	mu     sync.Mutex
 	leader int // -1: none
+	listed int // hubs that are told of, 0: all
 	nodes  []*hubNode
 	down   func() // ends the runner that was linked last
 }
@@ -86,7 +87,14 @@ func newHubs(t *testing.T, n int) *hubs {
 				}
 				return ""
 			},
-			Hubs: func() []string { return urls },
+			Hubs: func() []string {
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				if h.listed > 0 {
+					return urls[:h.listed]
+				}
+				return urls
+			},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -279,6 +287,36 @@ func within(t *testing.T, limit time.Duration, what string, ok func() bool) time
 		time.Sleep(10 * time.Millisecond)
 	}
 	return time.Since(start)
+}
+
+// A hub that joins while a session lasts is told of in that session: the runner finds it
+// when all that it knew at the handshake are gone, also after a restart of its own.
+func TestHubsThatCameDuringASessionAreFound(t *testing.T) {
+	for _, transport := range []string{"ws", "http"} {
+		t.Run(transport, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHubs(t, 3)
+				h.listed = 2
+				l := h.linked(t, func(c *Config) { c.Transport = transport })
+				id := l.id.Runner
+				within(t, 3*time.Second, "the first session", func() bool { return h.connected(0, id) })
+				if known := l.keys.knownHubs(); slices.Contains(known, h.nodes[2].url) {
+					t.Fatalf("it knows %v before it was told", known)
+				}
+				h.mu.Lock()
+				h.listed = 0
+				h.mu.Unlock()
+				time.Sleep(time.Minute) // some heartbeats
+				if known := l.keys.knownHubs(); !slices.Contains(known, h.nodes[2].url) {
+					t.Errorf("what it keeps for its next start is %v", known)
+				}
+				h.nodes[0].fail("refuses")
+				h.nodes[1].fail("refuses")
+				h.lead(2)
+				within(t, 5*time.Second, "the hub that came later", func() bool { return h.connected(2, id) })
+			})
+		})
+	}
 }
 
 // notes is a log to look at.

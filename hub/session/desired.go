@@ -25,7 +25,7 @@ func (x *session) reply(v state.View, open []state.Open, views []wire.AttemptVie
 	if r, ok := v.Runner(x.runner); ok {
 		rep.Keys = x.news(keys, r)
 	}
-	rep.Mesh = x.tunnels(v)
+	rep.Hubs, rep.Mesh = x.hubNews(), x.tunnels(v)
 	shown := make(map[fleet.Fence]string, len(views)) // the phase
 	for _, w := range views {
 		shown[w.Fence] = w.Phase

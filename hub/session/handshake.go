@@ -224,7 +224,7 @@ func (s *Server) newID() (string, error) {
 
 // welcome gives the body of the frame that ends a handshake.
 func (s *Server) welcome(x *session) ([]byte, error) {
-	return wire.Encode(wire.Welcome{Session: x.id, Interval: s.cfg.ActiveInterval, Leader: s.cfg.Leader(), Hubs: s.cfg.Hubs(), Mesh: x.tunnels(s.cfg.Proposer.View())})
+	return wire.Encode(wire.Welcome{Session: x.id, Interval: s.cfg.ActiveInterval, Leader: s.cfg.Leader(), Hubs: x.hubNews(), Mesh: x.tunnels(s.cfg.Proposer.View())})
 }
 
 // short cuts an id for people to compare.

@@ -52,6 +52,7 @@ type session struct {
 	strays    string               // the same; see findStrays
 	held      *wire.KeysHeld       // as last shown; nil: it does not know of replaced keys
 	told      []wire.HubAddress    // the hubs' tunnels, as told last
+	hubs      []string             // their URLs, likewise
 	proposed  map[fleet.Fence]bool // phase or revival proposed and not yet answered
 }
 

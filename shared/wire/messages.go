@@ -118,6 +118,7 @@ type HeartbeatReply struct {
 	Time     time.Time     `json:"time"`
 	Desired  []Desired     `json:"desired,omitempty"`
 	Leader   string        `json:"leader,omitempty"`
+	Hubs     []string      `json:"hubs,omitempty"` // base URLs of all hubs, where they have changed in this session
 	Keys     *KeyNews      `json:"keys,omitempty"` // what the runner does not hold yet
 	Mesh     []HubAddress  `json:"mesh,omitempty"` // the hubs' tunnels, where they have changed in this session
 }
