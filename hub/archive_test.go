@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"tugline.dev/tugline/hub/spool"
+	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/shared/api"
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -200,6 +201,41 @@ func TestRecoverFromABackup(t *testing.T) {
 			t.Errorf("%s: keys are the same: %t", name, same)
 		}
 		m.stop()
+	}
+}
+
+// TestRecoverWithoutKeysAfterRotations: keys that were replaced a while ago, and that would
+// still count for a while, are gone with all others; the node does not wait for them.
+func TestRecoverWithoutKeysAfterRotations(t *testing.T) {
+	n := start(t, t.TempDir(), true)
+	for range 2 {
+		for _, kind := range fleet.KeyKinds {
+			if res, err := n.hub.rotate(t.Context(), state.Head{Actor: "t-1"}, kind, day); err != nil || res.Code != "" {
+				t.Fatalf("rotate %s: %v %s", kind, err, res.Detail)
+			}
+		}
+	}
+	id, _ := n.submit()
+	file, token := filepath.Join(t.TempDir(), "b.tar"), n.token
+	var b bytes.Buffer
+	if err := n.hub.Backup(t.Context(), &b, "", false); err != nil {
+		t.Fatal(err)
+	}
+	n.stop()
+	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if r, err := RecoverFrom(dir, file, "", false); err != nil || !r.NewKeys {
+		t.Fatalf("%+v %v", r, err)
+	}
+	h, err := New(Config{Dir: dir, Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := running(t, h, token)
+	if _, code := m.submit(); code != http.StatusCreated || !m.knows(id) {
+		t.Errorf("it takes no work (%d), or has forgotten", code)
 	}
 }
 

@@ -21,7 +21,8 @@ const (
 
 // ActivateKeys makes a new generation of one of the cluster's keys the active one.
 // Secrets never ride in it, only what tells whether a node holds the right one: they
-// lie on the nodes before it is proposed. The one before counts for Keep longer.
+// lie on the nodes before it is proposed. The one before counts for Keep longer; without
+// Keep none before counts any more, which is for keys that nobody has.
 //
 // With Serve it says of a CA that is active that hubs show certificates of it now.
 type ActivateKeys struct {
@@ -69,9 +70,16 @@ func (c *ActivateKeys) apply(t *txn) Result {
 		if last.Generation >= c.Generation {
 			return refuse(fleet.Conflict, "%s is active already; another rotation was faster", keyName(c.Kind, last.Generation))
 		}
-		n := *last
-		n.Until = at(t.now().Add(c.Keep))
-		t.putKey(&n)
+		if c.Keep > 0 {
+			all = all[len(all)-1:]
+		}
+		for _, k := range all {
+			if end := t.now().Add(c.Keep); k == last || k.Holds(end) {
+				n := *k
+				n.Until = at(end)
+				t.putKey(&n)
+			}
+		}
 	} else if c.Kind == fleet.KeyCA {
 		k.ServesAt = at(t.now())
 	}
