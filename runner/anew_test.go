@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,7 +47,7 @@ func TestRevokedRunnerEnrolsAnewWithANewTicket(t *testing.T) {
 	if err := again.Run(t.Context()); !errors.As(err, &away) || away.Code != fleet.RunnerRevoked {
 		t.Fatalf("with the old ticket Run = %v, want to be sent away as revoked", err)
 	}
-	if text := away.Text(); !strings.Contains(text, "`tugline hub ticket --for box`") || !strings.Contains(text, "--ticket") {
+	if text := away.Text(); !strings.Contains(text, "`tugline hub ticket --for box`") || !strings.Contains(text, "in TUGLINE_TICKET") {
 		t.Errorf("it says %q", text)
 	}
 
@@ -60,6 +62,37 @@ func TestRevokedRunnerEnrolsAnewWithANewTicket(t *testing.T) {
 	h.sealed(j, f)
 	r.end()
 	h.restart(cfg) // the ticket is used up and matters no more
+}
+
+// A hub that was recovered without the cluster's keys, at an address that the runner never
+// heard of: its ticket names it, and the runner comes back as itself.
+func TestRunnerOfARecoveredHubEnrolsAnew(t *testing.T) {
+	t.Parallel()
+	h := newHub(t)
+	cfg := Config{Dir: t.TempDir(), Name: "box", Slots: 1, Ticket: h.ticket(), Self: self(t), Logger: testLogger("RUNNER_LOG")}
+	var away atomic.Bool
+	h.front(t, func(w http.ResponseWriter, _ *http.Request) bool {
+		if away.Load() {
+			w.WriteHeader(http.StatusBadGateway)
+		}
+		return away.Load()
+	})
+	cfg.Ticket = h.ticket()
+	r := h.restart(cfg)
+	r.end()
+	away.Store(true)
+	keys := *h.keys.Load()
+	keys.Masters = map[uint64][]byte{2: make([]byte, 32)}
+	h.keys.Store(&keys)
+	h.url = h.srvURL
+	cfg.Ticket = h.ticketFor(r.id)
+	again := h.restart(cfg)
+	if again.id != r.id {
+		t.Errorf("it is %s and was %s", again.id, r.id)
+	}
+	j, f := h.run(again.id, "/bin/true")
+	h.ends(j, fleet.Succeeded)
+	h.sealed(j, f)
 }
 
 // A removed runner can't come back as itself; a ticket makes its directory a new one.

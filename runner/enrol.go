@@ -53,6 +53,18 @@ func (r *Runner) newTicket(id *identity) bool {
 	return err == nil && t.Cluster == id.Cluster && wire.SecretHash(t.Secret) != id.Ticket
 }
 
+// ticketHubs are the hubs of a new ticket, or none.
+func (r *Runner) ticketHubs(id *identity) []string {
+	if !r.newTicket(id) {
+		return nil
+	}
+	t, err := wire.ParseTicket(r.cfg.Ticket)
+	if err != nil {
+		return nil
+	}
+	return t.Hubs
+}
+
 // enrolAnew replaces an identity that the hub takes no more, with new keys. The old
 // one stays until the hub has answered.
 func (r *Runner) enrolAnew(ctx context.Context) error {

@@ -122,6 +122,9 @@ func (l *link) sentAway(err error) error {
 		return nil
 	case g.proven && (g.Final || g.Code == fleet.Superseded):
 	case g.Code == fleet.RunnerUnknown && l.r.newTicket(l.id):
+	case g.Code == fleet.BadSignature && l.r.newTicket(l.id):
+		// It has no key that this runner's comes from: all were made anew.
+		return &StandDown{Code: fleet.RunnerRevoked, Detail: g.Detail, Name: l.id.Name}
 	default:
 		return nil
 	}

@@ -188,11 +188,12 @@ func (k *search) refused(f found) {
 	}
 }
 
-// known gives the hubs in the order in which they are worth asking.
+// known gives the hubs in the order in which they are worth asking. Those of a new ticket
+// come last: where none of the others is left, it is by them that the runner comes back.
 func (l *link) known() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return joined(l.successors, l.hubs, l.keys.knownHubs())
+	return joined(l.successors, l.hubs, l.keys.knownHubs(), l.r.ticketHubs(l.id))
 }
 
 // joined gives the URLs of several lists, each once.
