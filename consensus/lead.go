@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,6 +19,8 @@ type leadership struct {
 	count   uint64        // times that this node has become leader
 	lost    chan struct{} // closed when the present time ends; nil while not leading
 	changed chan struct{} // closed and replaced at every change
+
+	handing atomic.Bool // Transfer is under way
 }
 
 func (l *leadership) set(lead bool) {

@@ -145,7 +145,7 @@ func (n *Node) Remove(ctx context.Context, id string) error {
 	}
 	var next []string
 	if id == n.cfg.NodeID {
-		if next, err = n.successors(""); err != nil {
+		if next, err = n.successors(ctx, ""); err != nil {
 			return n.leads("remove", fmt.Errorf("remove %s: %w", id, err))
 		}
 	}

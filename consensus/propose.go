@@ -13,8 +13,8 @@ import (
 // entry must not be changed before Propose has returned, nor after an
 // ErrUnknown.
 //
-// ErrNotLeader, ErrTooBig, ErrClosed, and the context's own cause say that
-// nothing was proposed. ErrUnknown says that it may have been: it is also the
+// ErrNotLeader, ErrHandingOver (which is one), ErrTooBig, ErrClosed, and the context's
+// own cause say that nothing was proposed. ErrUnknown says that it may have been: it is also the
 // answer where ctx ends while raft holds the entry. A *FatalError says that
 // this very entry is committed and stopped the node.
 func (n *Node) Propose(ctx context.Context, entry []byte) (result any, index uint64, err error) {
@@ -26,6 +26,10 @@ func (n *Node) Propose(ctx context.Context, entry []byte) (result any, index uin
 	}
 	if err := n.enter(ctx); err != nil {
 		return nil, 0, fmt.Errorf("propose: %w", err)
+	}
+	if n.leadership.handing.Load() { // looked at with the slot taken: Transfer waits for those
+		n.leave()
+		return nil, 0, fmt.Errorf("propose: %w", ErrHandingOver)
 	}
 	f := n.raft.Apply(entry, 0)
 	if err := n.await(ctx, f); err != nil {
