@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/rand"
 	"errors"
 	"net/http"
@@ -82,7 +83,12 @@ func TestRunnerOfARecoveredHubEnrolsAnew(t *testing.T) {
 	r.end()
 	away.Store(true)
 	keys := *h.keys.Load()
+	pub, priv, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
 	keys.Masters = map[uint64][]byte{2: make([]byte, 32)}
+	keys.Signing, keys.SigningID, keys.Chain = priv, "anew", []wire.SigningKey{{ID: "anew", Key: pub}}
 	h.keys.Store(&keys)
 	h.url = h.srvURL
 	cfg.Ticket = h.ticketFor(r.id)

@@ -115,9 +115,9 @@ func (l *link) run(ctx context.Context) error {
 func (l *link) sentAway(err error) error {
 	var g *goodbyeError
 	switch {
-	case errors.Is(err, errUnpinned) && l.r.newTicket(l.id):
+	case (errors.Is(err, errUnpinned) || errors.Is(err, fleet.SigningKeyUnknown)) && l.r.newTicket(l.id):
 		// The ticket pins the hub that is to be believed, whoever answers here.
-		return &StandDown{Code: fleet.RunnerRevoked, Detail: errUnpinned.Error(), Name: l.id.Name}
+		return &StandDown{Code: fleet.RunnerRevoked, Detail: err.Error(), Name: l.id.Name}
 	case !errors.As(err, &g):
 		return nil
 	case g.proven && (g.Final || g.Code == fleet.Superseded):

@@ -144,7 +144,7 @@ func (k *search) run(ctx context.Context) (*session, error) {
 				k.l.learn(f.base, f.welcome)
 				return f.session, nil
 			}
-			if ctx.Err() != nil || errors.As(f.err, new(*goodbyeError)) && k.l.sentAway(f.err) != nil {
+			if ctx.Err() != nil || k.l.sentAway(f.err) != nil {
 				return nil, f.err
 			}
 			k.refused(f)
