@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,10 +60,26 @@ func (a *app) showMembers(m *api.Members) error {
 			fmt.Fprintf(a.out, "%s: %s\n", n.ID, n.Detail)
 		}
 	}
-	for _, w := range m.Warnings {
+	for _, w := range slices.Concat(m.Warnings, heldBack(m)) {
 		fmt.Fprintf(a.out, "warning: %s\n", w)
 	}
 	return nil
+}
+
+// heldBack tells which nodes keep the cluster from what newer ones could do.
+func heldBack(m *api.Members) (out []string) {
+	newest := 0
+	for _, n := range m.Members {
+		if n.Role != "removed" {
+			newest = max(newest, n.Kinds)
+		}
+	}
+	for _, n := range m.Members {
+		if n.Role != "removed" && n.Kinds < newest {
+			out = append(out, fmt.Sprintf("%s runs version %s, which cannot read all that newer nodes can write: that waits until it is upgraded", n.ID, first(n.Version, "unknown")))
+		}
+	}
+	return out
 }
 
 // lacks is what a node lacks of output and files, for people.
