@@ -105,6 +105,25 @@ func TestDeclinesSayWhenToComeBack(t *testing.T) {
 	}
 }
 
+func TestPausesGrow(t *testing.T) {
+	for n, want := range map[int]time.Duration{0: 30 * time.Second, 1: 30 * time.Second, 2: time.Minute, 5: 8 * time.Minute, 6: 10 * time.Minute, 1 << 30: 10 * time.Minute} {
+		if got := grown(awayAfter, n); got != want {
+			t.Errorf("after attempt %d: %s, want %s", n, got, want)
+		}
+	}
+	if got := grown(0, 9); got != 0 {
+		t.Errorf("where nothing but a change of facts helps: %s", got)
+	}
+	const mostAttempts = 200 // of a turn, at the hub
+	total := time.Duration(0)
+	for n := range mostAttempts {
+		total += grown(awayAfter, n+1)
+	}
+	if total < 24*time.Hour {
+		t.Errorf("a server that is down for %s has used up a turn's attempts", total)
+	}
+}
+
 func TestCredentialsOfOthersAreRefused(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "git-credentials.yaml")
 	if all, err := LoadCredentials(file); err != nil || all != nil {

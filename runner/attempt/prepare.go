@@ -21,6 +21,7 @@ const (
 	retryAfter = time.Minute      // of a decline that may pass by itself
 	awayAfter  = 30 * time.Second // the repository's server does not answer
 	mendAfter  = 2 * time.Minute  // until somebody has mended an account or an address
+	longest    = 10 * time.Minute // that the two before grow to
 	probeTime  = 5 * time.Second
 )
 
@@ -85,11 +86,24 @@ func (a *Attempt) permitted() bool {
 // be given back: its end is a start that failed.
 func (a *Attempt) decline(ctx context.Context, err error) error {
 	d := asDecline(err)
+	switch d.code {
+	case fleet.RepoUnreachable, fleet.RepoAuth, fleet.RepoMissing:
+		d.after = grown(d.after, a.asg.Attempt)
+	}
 	a.log.Info("assignment declined", "code", string(d.code), "err", err)
 	if a.permitted() {
 		return a.failedStart(ctx, readiness{}, d.detail)
 	}
 	return a.end(ctx, KindDeclined, Declined{Code: d.code, Detail: fleet.CutText(d.detail, fleet.MaxDetail), Block: d.block, RetryAfter: d.after})
+}
+
+// grown gives the pause after a turn's nth attempt. It doubles, for a turn has only so
+// many attempts, and a server that is down for a night must not use them up.
+func grown(after time.Duration, n int) time.Duration {
+	for ; n > 1 && after > 0 && after < longest; n-- {
+		after *= 2
+	}
+	return min(after, longest)
 }
 
 func asDecline(err error) *decline {
