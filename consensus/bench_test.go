@@ -219,7 +219,7 @@ func nodeGroup(b *testing.B) func(entry []byte) error {
 // plain is raft-boltdb's store, which keeps nothing of what is committed.
 type plain struct{ *raftboltdb.BoltStore }
 
-func (plain) committed(uint64) {}
+func (plain) committed(uint64, []byte) {}
 
 // rawGroup returns Apply of the leader of three nodes without this package.
 func rawGroup(b *testing.B, open func(path string) (backend, error)) func(entry []byte) error {

@@ -35,6 +35,13 @@ var (
 	// ErrForked stops a node that is told to cut entries which it knew to be committed:
 	// somewhere a node votes that has forgotten them, or two under one id.
 	ErrForked = errors.New("another node's log contradicts entries that were committed: a copy or an old state of a node's directory has taken part; take that node out of the group, then add it as a new node with another id")
+	// ErrSetBack stops a node that others have heard to be further than its directory is.
+	ErrSetBack = errors.New("this directory is an old copy of the node's")
+	// ErrTwin stops a node as which another process was started while it ran.
+	ErrTwin = errors.New("another process runs as this node, from a copy of its directory, and was started later")
+	// ErrDamaged says that an entry on disk is not what was written there. What it was is
+	// known to the other nodes, or to a backup.
+	ErrDamaged = errors.New("the disk has damaged it")
 	// ErrLostLeadership is the cause of a cancelled WhileLeader context.
 	ErrLostLeadership = errors.New("lost leadership")
 )
@@ -42,7 +49,7 @@ var (
 // FatalError is why a node stopped by itself. A node that goes on after one
 // would hold a state that no other node has.
 type FatalError struct {
-	Op    string // apply, restore, append, read, save, cut, or join
+	Op    string // apply, restore, append, read, save, cut, join, or rejoin
 	Index uint64 // log index where one is known, else 0
 	Err   error
 }

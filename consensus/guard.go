@@ -13,21 +13,38 @@ import (
 
 // refuse implements guard.
 func (n *Node) refuse(req any) (any, error) {
-	switch req.(type) {
+	if n.known.refused.Load() {
+		return nil, errAbstains
+	}
+	switch r := req.(type) {
+	case *question:
+		return n.answer(r)
+	case *raft.AppendEntriesRequest:
+		if !isHeartbeat(r) {
+			return nil, n.askFirst(r.ID, r.Term)
+		}
+	case *raft.InstallSnapshotRequest:
+		return nil, n.askFirst(r.ID, r.Term)
 	case *raft.RequestVoteRequest:
-		if n.joining.Load() {
+		if !n.mayVote() {
 			return &raft.RequestVoteResponse{RPCHeader: n.header()}, nil
 		}
 	case *raft.RequestPreVoteRequest:
-		if n.joining.Load() {
+		if !n.mayVote() {
 			return &raft.RequestPreVoteResponse{RPCHeader: n.header()}, nil
 		}
 	case *raft.TimeoutNowRequest:
-		if n.joining.Load() || !n.stands() {
+		if !n.mayVote() || !n.stands() {
 			return nil, errAbstains
 		}
 	}
 	return nil, nil
+}
+
+// mayVote implements guard: the group has shown that it knows this disk, and enough of the
+// other nodes have said that it is not an old one.
+func (n *Node) mayVote() bool {
+	return !n.joining.Load() && n.known.cleared.Load() && !n.known.refused.Load()
 }
 
 func (n *Node) header() raft.RPCHeader {
@@ -37,11 +54,14 @@ func (n *Node) header() raft.RPCHeader {
 
 // answered implements guard.
 func (n *Node) answered(req, resp any) {
-	if !n.joining.Load() {
-		return
-	}
 	a, ok := req.(*raft.AppendEntriesRequest)
 	if !ok || isHeartbeat(a) || !resp.(*raft.AppendEntriesResponse).Success {
+		return
+	}
+	if r := n.known.leader.Load(); r == nil || r.term < a.Term {
+		n.known.follow(string(a.ID), a.Term)
+	}
+	if !n.joining.Load() {
 		return
 	}
 	if a.LeaderCommitIndex > a.PrevLogEntry+uint64(len(a.Entries)) {

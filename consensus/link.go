@@ -29,6 +29,7 @@ type link struct {
 	match   uint64    // newest entry that the other is known to have
 	term    uint64    // of that entry
 	reign   uint64    // the leader's term in which that became known
+	vote    uint64    // newest term that the other answered a candidate in
 }
 
 // maxIdle is how many connections of a kind are kept for later.
@@ -201,6 +202,22 @@ func (l *link) holds(index, term, reign uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.match, l.term, l.reign = index, term, reign
+}
+
+// votes notes that the other node has taken part in a term.
+func (l *link) votes(term uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.vote = max(l.vote, term)
+}
+
+// confirmed is the newest entry that the node id has had in the log that this one had then,
+// 0 where none is known, and the newest term that it answered this one in as a candidate.
+func (t *wire) confirmed(id string) (index, term, vote uint64) {
+	l := t.link(id)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.match, l.term, l.vote
 }
 
 // progress is how far another node is, as the leader sees it.

@@ -22,6 +22,8 @@ type Memory struct {
 	keep  int
 	inUse bool
 
+	broken uint64 // entry that cannot be read any more; 0: none
+
 	// Sync, where it is set before the first Open, is called for each write before
 	// it counts as done, and so may make the disk slow.
 	Sync func()
@@ -63,7 +65,13 @@ func (s memoryStore) Close() error {
 	return nil
 }
 
-func (s memoryStore) committed(uint64) {}
+func (s memoryStore) committed(_ uint64, heard []byte) {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	if heard != nil {
+		s.m.vars[string(keyHeard)] = heard
+	}
+}
 
 func (s memoryStore) FirstIndex() (uint64, error) {
 	s.m.mu.Lock()
@@ -81,8 +89,11 @@ func (s memoryStore) GetLog(index uint64, l *raft.Log) error {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	have, ok := s.m.logs[index]
-	if !ok {
+	switch {
+	case !ok:
 		return raft.ErrLogNotFound
+	case index == s.m.broken:
+		return errSum
 	}
 	*l = have
 	return nil

@@ -15,6 +15,7 @@
 package consensus
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -62,7 +63,10 @@ type Node struct {
 	abstains   atomic.Bool // told not to stand for election
 	stalled    atomic.Bool // the disk is too slow for a leader's
 	restoring  atomic.Int32
+	known      acquaintance
+	logs       raft.LogStore // as raft reads it
 	watching   sync.WaitGroup
+	asks       sync.WaitGroup // of acquaint
 
 	stopOnce sync.Once
 	stopping chan struct{} // closed first: nothing new is taken
@@ -106,6 +110,8 @@ func open(cfg Config, layer func(backend) backend) (_ *Node, err error) {
 		stopped:   make(chan struct{}),
 	}
 	n.leadership.changed = make(chan struct{})
+	n.known.init()
+	rand.Read(n.known.run[:])
 	n.fsm = &machine{fsm: cfg.FSM, fail: n.fail, setBack: func() bool { return n.restoring.Load() > 0 }}
 	if err := n.openStore(layer); err != nil {
 		return nil, err
@@ -137,7 +143,9 @@ func open(cfg Config, layer func(backend) backend) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
+	n.clear()
 	go n.collect()
+	n.watching.Go(n.acquaint)
 	n.watching.Go(n.watchLeader)
 	n.watching.Go(n.watchDisk)
 	go n.run()
@@ -194,7 +202,7 @@ func (n *Node) openStore(layer func(backend) backend) error {
 		return n.opening(err)
 	}
 	n.snaps = snaps
-	n.store = newLogStore(layer(base), n.cfg.Stall, n.fail, snaps.oldest, n.commitIndex)
+	n.store = newLogStore(layer(base), n.cfg.Stall, n.fail, snaps.oldest, n.commitIndex, &n.known.keep)
 	return nil
 }
 
@@ -235,12 +243,15 @@ func (n *Node) start(rc *raft.Config) (err error) {
 			err = n.opening(fmt.Errorf("the log and the readable snapshots don't fit together, restore from a backup: %v", p))
 		}
 	}()
-	logs := raft.LogStore(n.store)
+	n.logs = n.store
 	if n.cfg.Transport != nil {
 		// Followers and replication read back what was just written.
-		logs = &cache{LogStore: n.store}
+		n.logs = &cache{LogStore: n.store}
 	}
-	r, err := raft.NewRaft(rc, n.fsm, logs, n.store, n.snaps, n.trans)
+	if err := n.remember(); err != nil {
+		return n.opening(err)
+	}
+	r, err := raft.NewRaft(rc, n.fsm, n.logs, n.store, n.snaps, n.trans)
 	if fatal := n.fsm.fatal.Load(); fatal != nil {
 		// raft falls back to an older snapshot when the state machine refuses
 		// one; that would silently undo committed entries.
@@ -280,10 +291,14 @@ func (n *Node) run() {
 	n.watching.Wait()
 	err := n.raft.Shutdown().Error()
 	closeTransport(n.trans)
+	n.asks.Wait()
 	n.leadership.set(false)
 	close(n.drained)
 	if drained {
 		<-n.collected
+	}
+	if heard := n.known.keep.Load(); heard != nil && n.Err() == nil {
+		err = errors.Join(err, n.store.backend.Set(keyHeard, *heard))
 	}
 	n.closeErr = errors.Join(err, n.store.Close())
 	close(n.stopped)

@@ -131,8 +131,9 @@ func (o *offline) each(from uint64, fn func(*raft.Log) error) error {
 		c := tx.Bucket(bucketLogs).Cursor()
 		for k, v := c.Seek(key(from)); k != nil; k, v = c.Next() {
 			var l raft.Log
-			if err := decodeLog(v, &l); err != nil {
-				return fmt.Errorf("entry %x in the log: %w", k, err)
+			if err := readStored(k, v, &l); err != nil {
+				at := decoder{b: k}
+				return fmt.Errorf("read entry %d: %s: %w", at.sized(uint64(len(k))), o.store.db.Path(), err)
 			}
 			if err := fn(&l); err != nil {
 				return err

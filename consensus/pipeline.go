@@ -139,5 +139,21 @@ func (p *pipeline) Close() error {
 	p.once.Do(func() { close(p.closing) })
 	err := p.conn.Close()
 	<-p.ended
+	p.refuse()
 	return err
+}
+
+// refuse ends who still waits for answers: where a failed read of the log has ended raft's
+// loop, nothing else tells that to raft's reader of the answers, and raft waits for that one.
+func (p *pipeline) refuse() {
+	t := p.conn.link.wire
+	t.serving.Go(func() {
+		late := time.NewTimer(time.Second)
+		defer late.Stop()
+		select {
+		case p.done <- &appended{time.Now(), new(raft.AppendEntriesRequest), new(raft.AppendEntriesResponse)}:
+		case <-late.C:
+		case <-t.closing:
+		}
+	})
 }

@@ -18,7 +18,9 @@ import (
 func TestIdlePipeline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
-		p := newPipeline(&conn{Conn: near, link: &link{all: map[*conn]bool{}}, r: bufio.NewReader(near)})
+		w := &wire{closing: make(chan struct{})}
+		defer func() { close(w.closing); w.serving.Wait() }()
+		p := newPipeline(&conn{Conn: near, link: &link{wire: w, all: map[*conn]bool{}}, r: bufio.NewReader(near)})
 		defer far.Close()
 		defer p.Close()
 		var told atomic.Int64

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -28,8 +29,9 @@ type backend interface {
 	raft.StableStore
 	io.Closer
 	// committed is called before entries are stored, with the newest one that is
-	// known to be committed; it is kept with them.
-	committed(index uint64)
+	// known to be committed, and with what was heard of other nodes or nil; both are
+	// kept with them.
+	committed(index uint64, heard []byte)
 }
 
 // logStore watches the store on disk: its first error stops the node. raft
@@ -40,11 +42,12 @@ type logStore struct {
 	fail           func(*FatalError)
 	oldestSnapshot func() uint64
 	commitIndex    func() uint64
+	heard          *atomic.Pointer[[]byte] // of other nodes, and not on disk yet
 	pace           pace
 }
 
-func newLogStore(b backend, stall Stall, fail func(*FatalError), oldestSnapshot, commitIndex func() uint64) *logStore {
-	s := &logStore{backend: b, fail: fail, oldestSnapshot: oldestSnapshot, commitIndex: commitIndex}
+func newLogStore(b backend, stall Stall, fail func(*FatalError), oldestSnapshot, commitIndex func() uint64, heard *atomic.Pointer[[]byte]) *logStore {
+	s := &logStore{backend: b, fail: fail, oldestSnapshot: oldestSnapshot, commitIndex: commitIndex, heard: heard}
 	s.pace.p99, s.pace.slot, s.pace.wake = stall.P99, stall.For/paceSlots, make(chan struct{}, 1)
 	return s
 }
@@ -55,9 +58,17 @@ func (s *logStore) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.Log{
 // StoreLogs implements raft.LogStore.
 func (s *logStore) StoreLogs(logs []*raft.Log) error {
 	s.pace.begin(time.Now())
-	s.backend.committed(s.commitIndex())
+	heard := s.heard.Load()
+	if heard == nil {
+		s.backend.committed(s.commitIndex(), nil)
+	} else {
+		s.backend.committed(s.commitIndex(), *heard)
+	}
 	err := s.backend.StoreLogs(logs)
 	s.pace.end(time.Now())
+	if err == nil && heard != nil {
+		s.heard.CompareAndSwap(heard, nil)
+	}
 	if err != nil {
 		s.fail(&FatalError{Op: "append", Index: logs[0].Index, Err: err})
 	}

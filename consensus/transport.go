@@ -58,6 +58,8 @@ type guard interface {
 	answered(req, resp any)
 	// stands says whether this node may ask for votes.
 	stands() bool
+	// mayVote says whether it is known that it has forgotten none.
+	mayVote() bool
 }
 
 func newWire(cfg Config, log *slog.Logger, g guard) *wire {
@@ -144,12 +146,25 @@ func (t *wire) AppendEntriesPipeline(_ raft.ServerID, to raft.ServerAddress) (ra
 
 // RequestVote implements raft.Transport.
 func (t *wire) RequestVote(_ raft.ServerID, to raft.ServerAddress, req *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
-	return t.link(string(to)).call(false, voteTimeout, req, resp, nil)
+	if !t.guard.mayVote() {
+		return errAbstains
+	}
+	l := t.link(string(to))
+	err := l.call(false, voteTimeout, req, resp, nil)
+	if err == nil {
+		l.votes(resp.Term)
+	}
+	return err
+}
+
+// ask asks a node what it has heard of this one.
+func (t *wire) ask(id string, q *question, a *answer) error {
+	return t.link(id).call(false, t.quick, q, a, nil)
 }
 
 // RequestPreVote implements raft.WithPreVote.
 func (t *wire) RequestPreVote(_ raft.ServerID, to raft.ServerAddress, req *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
-	if !t.guard.stands() {
+	if !t.guard.mayVote() || !t.guard.stands() {
 		return errAbstains
 	}
 	return t.link(string(to)).call(false, t.quick, req, resp, nil)

@@ -34,6 +34,7 @@ const (
 	kindPreVote
 	kindSnapshot
 	kindTimeoutNow
+	kindQuestion
 )
 
 var errWire = errors.New("not a message of this version")
@@ -80,6 +81,8 @@ func appendRequest(b []byte, req any) ([]byte, byte) {
 		return appendBytes(b, r.Configuration), kindSnapshot
 	case *raft.TimeoutNowRequest:
 		return appendHeader(b, r.RPCHeader), kindTimeoutNow
+	case *question:
+		return r.append(b), kindQuestion
 	}
 	panic(fmt.Sprintf("no message for a %T", req))
 }
@@ -129,6 +132,8 @@ func parseRequest(kind byte, b []byte) (any, error) {
 		}
 	case kindTimeoutNow:
 		req = &raft.TimeoutNowRequest{RPCHeader: h}
+	case kindQuestion:
+		req = c.question(h)
 	}
 	if req == nil || c.bad || len(c.b) > 0 {
 		return nil, errWire
@@ -150,6 +155,8 @@ func appendResponse(b []byte, resp any) []byte {
 		return appendBool(appendUint(appendHeader(b, r.RPCHeader), r.Term), r.Success)
 	case *raft.TimeoutNowResponse:
 		return appendHeader(b, r.RPCHeader)
+	case *answer:
+		return r.append(b)
 	}
 	panic(fmt.Sprintf("no message for a %T", resp))
 }
@@ -169,6 +176,8 @@ func parseResponse(b []byte, resp any) error {
 		*r = raft.InstallSnapshotResponse{RPCHeader: h, Term: c.uint(), Success: c.bool()}
 	case *raft.TimeoutNowResponse:
 		*r = raft.TimeoutNowResponse{RPCHeader: h}
+	case *answer:
+		*r = c.answer(h)
 	}
 	if c.bad || len(c.b) > 0 {
 		return errWire

@@ -31,7 +31,7 @@ func drawMessage(t *rapid.T) (req, resp any) {
 		return raft.RPCHeader{ProtocolVersion: raft.ProtocolVersion(rapid.IntRange(0, 9).Draw(t, name)), ID: drawBytes(t, name+"id"), Addr: drawBytes(t, name+"addr")}
 	}
 	h, g := header("h"), header("g")
-	switch rapid.IntRange(0, 4).Draw(t, "kind") {
+	switch rapid.IntRange(0, 5).Draw(t, "kind") {
 	case 0:
 		r := &raft.AppendEntriesRequest{RPCHeader: h, Leader: h.Addr, Term: num("term"), PrevLogEntry: num("prev"), PrevLogTerm: num("prevterm"), LeaderCommitIndex: num("commit")}
 		for i := range rapid.IntRange(0, 4).Draw(t, "entries") {
@@ -52,6 +52,20 @@ func drawMessage(t *rapid.T) (req, resp any) {
 		return &raft.InstallSnapshotRequest{RPCHeader: h, Leader: h.Addr, SnapshotVersion: 1, Term: num("term"), LastLogIndex: num("i"), LastLogTerm: num("t"),
 				Configuration: drawBytes(t, "conf"), ConfigurationIndex: num("ci"), Size: rapid.Int64Range(0, 1<<40).Draw(t, "size")},
 			&raft.InstallSnapshotResponse{RPCHeader: g, Term: num("rterm"), Success: yes("ok")}
+	case 4:
+		m := func(name string) mark { return mark{num(name + "term"), num(name + "index"), num(name + "vote")} }
+		marks := func(name string) (all map[string]mark) {
+			for _, id := range rapid.SliceOfNDistinct(rapid.StringN(1, 9, 9), 0, 4, rapid.ID).Draw(t, name) {
+				if all == nil {
+					all = map[string]mark{}
+				}
+				all[id] = m(name)
+			}
+			return all
+		}
+		run := runID(rapid.SliceOfN(rapid.Byte(), len(runID{}), len(runID{})).Draw(t, "run"))
+		return &question{h, run, time.Duration(rapid.Int64Range(0, 1<<62).Draw(t, "up")), yes("cleared"), rapid.String().Draw(t, "refused"), m("held"), m("last"), marks("heard")},
+			&answer{g, m("you"), yes("superseded"), marks("told")}
 	}
 	return &raft.TimeoutNowRequest{RPCHeader: h}, &raft.TimeoutNowResponse{RPCHeader: g}
 }
@@ -93,6 +107,7 @@ func FuzzParseRequest(f *testing.F) {
 	for _, req := range []any{
 		&raft.AppendEntriesRequest{Term: 3, Entries: entries(1, 2)}, &raft.RequestVoteRequest{Term: 1}, &raft.RequestPreVoteRequest{},
 		&raft.InstallSnapshotRequest{Size: 10}, &raft.TimeoutNowRequest{},
+		&question{Refused: "why", Heard: map[string]mark{"a": {1, 2, 3}, "b": {}}},
 	} {
 		b, kind := appendRequest(nil, req)
 		f.Add(kind, b)

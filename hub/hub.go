@@ -176,7 +176,7 @@ func (h *Hub) open() (err error) {
 	}
 	h.node, err = consensus.Open(c)
 	if err != nil {
-		return err
+		return h.whetherReplaced(err)
 	}
 	h.entries = &log{node: h.node, state: m.state, clock: newTimekeeper(cfg.Dir, h.wall, cfg.uptime, h.log), room: h.disk.room, voices: h.heardVoices, leads: h.leading.Load}
 	if cfg.AcceptClock {
@@ -267,9 +267,9 @@ func (h *Hub) Run(ctx context.Context) error {
 	defer stop(nil)
 	var wg sync.WaitGroup
 	fail := func(what string, err error) {
-		switch {
+		switch err = h.whetherReplaced(err); {
 		case err == nil || ctx.Err() != nil:
-		case errors.Is(err, ErrRemoved): // it says all by itself
+		case errors.Is(err, ErrRemoved), errors.Is(err, ErrReplace): // it says all by itself
 			stop(err)
 		default:
 			stop(fmt.Errorf("%s: %w", what, err))
@@ -310,7 +310,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 	case <-h.node.Done():
-		stop(h.node.Err())
+		stop(h.whetherReplaced(h.node.Err()))
 	case err := <-h.disk.broken:
 		stop(fmt.Errorf("%w: %w", ErrDisk, err))
 	}

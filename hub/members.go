@@ -64,7 +64,7 @@ func (h *Hub) members(now time.Time) (api.Members, error) {
 		m := h.member(n, group, s, h.debtOf(s, debts[n.ID]), st.LastIndex, now)
 		m.Leader = n.ID == st.Leader
 		if m.Role == "voter" {
-			if voters++; m.Health != "unreachable" {
+			if voters++; m.Health != "unreachable" && m.Health != "set_back" {
 				fit++
 			}
 		}
@@ -129,7 +129,10 @@ func (h *Hub) member(n *fleet.HubNode, group []consensus.Member, s peer.Sample, 
 		m.UnderReplicated, m.Replication = d.Bytes, d.Known
 		m.ClockOffset = s.Offset.Milliseconds()
 	}
+	setBack := h.node.Refused()[n.ID]
 	switch f := s.Facts; {
+	case setBack != "" && !m.Self:
+		m.Health, m.Detail = "set_back", setBack
 	case s.Heard.IsZero() && (s.Err == nil || errors.Is(s.Err, peer.ErrNotAsked)):
 		m.Health, m.Detail = "unknown", "it has not been asked yet"
 	case s.Heard.IsZero() || now.Sub(s.Heard) > alive:

@@ -42,7 +42,7 @@ func hubFailed(err error) error {
 		return &failure{code: exitUsage, text: err.Error(), cause: err}
 	case errors.Is(err, state.ErrUnknownEntry):
 		return &failure{code: exitStandDown, text: "the hub cannot go on: " + err.Error() + "; install the newer version, the data is untouched", cause: err}
-	case errors.Is(err, hub.ErrRemoved):
+	case errors.Is(err, hub.ErrRemoved), errors.Is(err, hub.ErrReplace):
 		return &failure{code: exitStandDown, text: sentence(err), cause: err}
 	case errors.As(err, &fatal), errors.Is(err, hub.ErrDisk):
 		return &failure{code: exitFailed, text: "the hub cannot go on, for its disk failed: " + err.Error() + "; mend the disk, then start it again", cause: err}

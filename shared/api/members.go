@@ -13,7 +13,7 @@ type Member struct {
 	Endpoint  string     `json:"mesh_endpoint"` // where its tunnel was heard last
 	Version   string     `json:"version"`
 	Kinds     int        `json:"command_generation"` // the newest commands that it can decode
-	Health    string     `json:"health" enum:"ok,unknown,unreachable,disk_full,slow_disk,clock_skew,draining,filling,removed"`
+	Health    string     `json:"health" enum:"ok,unknown,unreachable,disk_full,slow_disk,clock_skew,draining,filling,set_back,removed"`
 	Detail    string     `json:"health_detail,omitempty"`
 	JoinedAt  time.Time  `json:"joined_at"`
 	RemovedAt *time.Time `json:"removed_at,omitempty"`

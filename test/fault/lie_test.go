@@ -17,7 +17,7 @@ import (
 
 // The leader's disk lies: it says that it has synced and has not, and then its power
 // fails. It comes back with what it had a while ago, and what was acknowledged since
-// is with the others. It follows, and gets all of it.
+// is with the others. They tell it so; it does not run with that, and is replaced.
 func TestDiskThatDropsSyncs(t *testing.T) {
 	t.Parallel()
 	c, h, d := onDisks(t, 1)
@@ -36,20 +36,16 @@ func TestDiskThatDropsSyncs(t *testing.T) {
 	}
 	w.check("acknowledged 0", 40*time.Second)
 	h.p.Kill()
-	entries, err := os.ReadDir(d.under)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		if err := os.RemoveAll(filepath.Join(d.under, e.Name())); err != nil {
-			t.Fatal(err)
-		}
-	}
+	empty(t, d.under)
 	if out, err := c.person.command("cp", "-a", was+"/.", d.under).CombinedOutput(); err != nil {
 		t.Fatalf("cp: %v: %s", err, out)
 	}
 	c.succeeded(h)
-	h.restart()
+	h.start()
+	h.refuses(78, "old copy", "which is committed", "hub ticket --role hub --replace "+h.id)
+	old := h.id
+	empty(t, h.dir)
+	h.start("--ticket", c.hubTicket("--replace", old))
 	c.voters(3)
 	w.check("across", 60*time.Second)
 	for i := range 5 {
@@ -58,6 +54,20 @@ func TestDiskThatDropsSyncs(t *testing.T) {
 	w.check("before", time.Second)
 	if got := c.count(); got != 7 {
 		t.Errorf("%d jobs on record; want 7", got)
+	}
+}
+
+// empty takes all that a directory holds.
+func empty(t *testing.T, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
