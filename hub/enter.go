@@ -35,6 +35,7 @@ type (
 	welcome struct {
 		Cluster string           `json:"cluster"`
 		Epoch   uint64           `json:"epoch"`
+		Index   uint64           `json:"index"` // the newest entry that Nodes accounts for
 		Nodes   []*fleet.HubNode `json:"nodes"`
 		Secrets []byte           `json:"secrets"` // sealed to the node's key
 	}
@@ -82,7 +83,7 @@ func (h *Hub) enter() error {
 	if err := importSecrets(dir, b); err != nil {
 		return err
 	}
-	if err := (roster{Version: 1, Nodes: w.Nodes}).save(dir); err != nil {
+	if err := (roster{Version: 1, Epoch: w.Epoch, Index: w.Index, Nodes: w.Nodes}).save(dir); err != nil {
 		return err
 	}
 	h.log.Info("joined", "cluster", t.Cluster, "node", id.Node)
@@ -257,7 +258,8 @@ func (h *Hub) admit(ctx context.Context, guest string, body []byte) ([]byte, err
 		return nil, err
 	}
 	v := h.entries.View()
-	return json.Marshal(welcome{Cluster: h.id.Cluster, Epoch: v.Meta().Epoch, Nodes: v.Nodes(), Secrets: sealed})
+	m := v.Meta()
+	return json.Marshal(welcome{Cluster: h.id.Cluster, Epoch: m.Epoch, Index: m.Index, Nodes: v.Nodes(), Secrets: sealed})
 }
 
 // meshKey reads a key as tickets carry it.

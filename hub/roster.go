@@ -27,8 +27,11 @@ var ErrRemoved = errors.New("this node was removed from the cluster")
 // roster is who belongs to the cluster as this node acts on it: whom the mesh lets
 // in. A copy lies on disk, since the mesh is up before the log is read.
 type roster struct {
-	Version int              `json:"version"`
-	Nodes   []*fleet.HubNode `json:"nodes"`
+	Version int `json:"version"`
+	// Epoch and Index say as of which entry of the log the record said so.
+	Epoch uint64           `json:"epoch,omitempty"`
+	Index uint64           `json:"index,omitempty"`
+	Nodes []*fleet.HubNode `json:"nodes"`
 }
 
 func loadRoster(dir string) (roster, error) {
@@ -58,6 +61,32 @@ func (r roster) save(dir string) error {
 	return writeFile(filepath.Join(dir, rosterName), append(b, '\n'), 0o600)
 }
 
+// ahead says that the roster is younger than a state: one that a node which joined, or
+// starts again, is still reading from the log, or one that was set back. Such a state
+// may name keys that others have replaced since, and who took them would cut itself off
+// from those who could tell it more.
+//
+// Nobody stays let in by it who was removed. A removal that is older than the roster is
+// in it; a younger one is reached only when the roster is no longer ahead. That a node
+// which is behind takes a removed one for a member until then lets that one in nowhere
+// else: every other node refuses its keys.
+func (r roster) ahead(m state.Meta) bool {
+	return m.Epoch < r.Epoch || m.Epoch == r.Epoch && m.Index < r.Index
+}
+
+// following gives the roster that follows from the record: itself while it is ahead.
+func (r roster) following(v state.View, seen uint64) (next roster, ahead bool) {
+	m := v.Meta()
+	if r.ahead(m) || m.Epoch < seen || len(v.Nodes()) == 0 { // no node: it is not read yet, or nobody is on it
+		return r, true
+	}
+	next = roster{Version: 1, Epoch: m.Epoch, Index: m.Index, Nodes: r.with(v)}
+	if next.Epoch == r.Epoch && reflect.DeepEqual(next.Nodes, r.Nodes) {
+		return r, false
+	}
+	return next, false
+}
+
 // with gives the nodes on record, and those that were there before and of which the
 // record says nothing: it may have been set back to a time before they came, and only
 // a removal that it names is one.
@@ -69,6 +98,14 @@ func (r roster) with(v state.View) []*fleet.HubNode {
 		}
 	}
 	return nodes
+}
+
+func (r roster) ids() []string {
+	var out []string
+	for _, n := range r.Nodes {
+		out = append(out, n.ID)
+	}
+	return out
 }
 
 // peers gives the nodes as the mesh takes them.
@@ -91,6 +128,9 @@ func (r roster) peers() []mesh.Peer {
 func (h *Hub) keepRoster(ctx context.Context) error {
 	tick := time.NewTicker(rosterEvery)
 	defer tick.Stop()
+	if h.gossip != nil {
+		h.gossip.Join(h.roster.ids()...)
+	}
 	for {
 		if err := h.followRoster(); err != nil {
 			return err
@@ -120,23 +160,25 @@ func (h *Hub) followRoster() error {
 	if h.mesh == nil {
 		return nil
 	}
-	nodes := v.Nodes()
-	if len(nodes) == 0 {
-		return nil // the record is not read yet, or nobody is on it
-	}
-	now := roster{Version: 1, Nodes: h.roster.with(v)}
+	now, ahead := h.roster.following(v, h.seenEpoch())
 	if peers := h.stillParting(h.heardEndpoints(now.peers())); !reflect.DeepEqual(peers, h.told) {
 		h.mesh.SetPeers(peers)
 		h.told = peers
 	}
 	if !reflect.DeepEqual(now, h.roster) {
-		h.gossip.Join(h.others()...)
+		h.gossip.Join(now.ids()...)
+		// One that is not on disk is tried again: who was told that this node knows a key
+		// may use that key while this node is away.
 		if err := now.save(h.cfg.Dir); err != nil {
 			h.log.Error("recording where the other nodes are failed", "err", err)
+		} else {
+			h.rosterMu.Lock()
+			h.roster = now
+			h.rosterMu.Unlock()
 		}
-		h.rosterMu.Lock()
-		h.roster = now
-		h.rosterMu.Unlock()
+	}
+	if ahead {
+		return nil
 	}
 	h.admitRunners(v)
 	var guests []mesh.PublicKey
