@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -367,6 +368,62 @@ func TestAcquaintanceCostsNothing(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		if n := writes.Load() - before; n > 0 {
 			t.Errorf("%d writes by an idle group", n)
+		}
+	})
+}
+
+// olderPort is the Transport of a node of a version that does not know the question.
+type olderPort struct{ meshPort }
+
+type olderConn struct{ net.Conn }
+
+func (p olderPort) Accept() (net.Conn, error) {
+	c, err := p.meshPort.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return olderConn{c}, nil
+}
+
+// Read ends the connection at a question, which is the first in what arrives at a time.
+func (c olderConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if got := bytes.TrimPrefix(b[:n], []byte(hello)); len(got) >= headLen && got[0] == kindQuestion && got[1] == 0 {
+		c.Close()
+		return 0, errWire
+	}
+	return n, err
+}
+
+// Beside nodes of an older version, which know of no questions, a new one votes and leads.
+func TestOlderNodesKnowNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t)
+		defer l.end()
+		ids := []string{"a", "b", "c"}
+		older := func(c *Config) { c.Transport = olderPort{c.Transport.(meshPort)} }
+		for _, id := range ids {
+			l.open(id, func(c *Config) {
+				if c.Bootstrap, c.Voters = true, ids; id != "a" {
+					older(c)
+				}
+			})
+		}
+		l.leader()
+		for range 3 {
+			l.close("a", "b")
+			l.open("a")
+			l.open("b", older)
+			mustPropose(t, l.leader(), "one")
+			l.close("c") // now a has to vote
+			mustPropose(t, l.leader("c"), "two")
+			l.open("c", older)
+		}
+		if !l.nodes["a"].mayVote() {
+			t.Error("it never votes")
+		}
+		if got := l.same(); len(got) != 6 {
+			t.Errorf("applied %q", got)
 		}
 	})
 }
