@@ -51,8 +51,10 @@ func (n *Node) Transfer(ctx context.Context, to string) error {
 	if err != nil {
 		return fmt.Errorf("transfer leadership: %w", err)
 	}
-	if !n.leadership.handing.CompareAndSwap(false, true) {
-		return fmt.Errorf("transfer leadership: %w", ErrHandingOver)
+	for !n.leadership.handing.CompareAndSwap(false, true) { // another one is under way
+		if err := n.pause(ctx); err != nil {
+			return fmt.Errorf("transfer leadership: %w", err)
+		}
 	}
 	defer n.leadership.handing.Store(false)
 	ctx, cancel := context.WithTimeout(ctx, 5*n.cfg.Heartbeat/2)

@@ -237,7 +237,11 @@ func TestTwoAreTooFewToLoseOne(t *testing.T) {
 		t.Errorf("warnings: %s", w)
 	}
 	b.stop()
-	a.eventually("nothing is acknowledged any more", func() bool { _, code := a.submit(); return code == http.StatusServiceUnavailable })
+	a.eventually("nothing is acknowledged any more, and it is said why", func() bool {
+		var p api.Problem
+		code := a.call(http.MethodPost, "/v1/jobs", "", api.Submit{Kind: fleet.KindExec, Argv: []string{"true"}}, &p)
+		return code == http.StatusServiceUnavailable && p.Code == fleet.Unavailable && strings.Contains(p.Detail, "no hub node leads")
+	})
 	a.eventually("members says so", func() bool {
 		return strings.Contains(strings.Join(a.members().Warnings, "; "), "no node leads")
 	})

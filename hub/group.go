@@ -12,6 +12,7 @@ import (
 const (
 	groupEvery = time.Second     // looks at the members of the log's group
 	giveEvery  = 3 * time.Second // between tries to give leadership away
+	giveSeldom = time.Minute     // the same where they fail
 )
 
 // group keeps the log's group as the record of nodes has it: who was admitted
@@ -19,12 +20,13 @@ const (
 func (l *term) group(ctx context.Context) {
 	tick := time.NewTicker(groupEvery)
 	defer tick.Stop()
-	var gave time.Time
+	gave, again := time.Time{}, giveEvery
 	for {
 		l.regroup(ctx)
-		if err := l.hub.unfit(); err != nil && time.Since(gave) > giveEvery {
-			gave = time.Now()
-			l.hub.giveAway(ctx, err)
+		if err := l.hub.unfit(); err != nil && time.Since(gave) > again {
+			if gave = time.Now(); l.hub.giveAway(ctx, err) != nil {
+				again = min(2*again, giveSeldom) // nothing is taken while it is tried
+			}
 		}
 		select {
 		case <-ctx.Done():

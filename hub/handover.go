@@ -40,14 +40,12 @@ func (h *Hub) meet(ctx context.Context) {
 
 // heir gives the voter that is fittest to lead next.
 func (h *Hub) heir() (id string, ok bool) {
-	members, err := h.node.Members()
-	if err != nil || h.peers == nil {
+	if h.peers == nil {
 		return "", false
 	}
 	var best peer.Sample
 	for _, s := range h.peers.Samples() {
-		voter := slices.ContainsFunc(members, func(m consensus.Member) bool { return m.ID == s.ID && m.Voter })
-		if s.ID == h.id.Node || !voter || s.Err != nil || s.Heard.IsZero() || time.Since(s.Heard) > alive || s.Facts.DiskFull || s.Facts.Draining || s.Facts.Stalled {
+		if s.ID == h.id.Node || s.Err != nil || s.Heard.IsZero() || time.Since(s.Heard) > alive || unfitToLead(s) != "" || h.node.CanLead(s.ID) != nil {
 			continue
 		}
 		if best.ID == "" || s.Facts.Last > best.Facts.Last {
@@ -57,16 +55,35 @@ func (h *Hub) heir() (id string, ok bool) {
 	return best.ID, best.ID != ""
 }
 
-// giveAway hands leadership to another voter, if there is one that can take it.
-func (h *Hub) giveAway(ctx context.Context, why error) {
+// unfitToLead says why a node that was asked how it is should not lead, or is empty.
+func unfitToLead(s peer.Sample) string {
+	switch f := s.Facts; {
+	case f.Draining:
+		return "is drained and leads no more; `tugline hub drain --back " + s.ID + "` ends that"
+	case f.DiskFull:
+		return "has a full disk"
+	case f.Stalled:
+		return "has a disk that is too slow for a leader's log"
+	case s.Offset.Abs() > maxApart:
+		return fmt.Sprintf("has a clock that is %s off", s.Offset.Round(time.Second))
+	}
+	return ""
+}
+
+// giveAway hands leadership to another voter, if there is one that can take it. An error
+// says that one was to take it and did not.
+func (h *Hub) giveAway(ctx context.Context, why error) error {
 	to, ok := h.heir()
 	if !ok {
-		return
+		return nil
 	}
 	h.log.Warn("giving leadership away", "to", to, "err", why)
-	if err := h.node.Transfer(ctx, to); err != nil && !errors.Is(err, consensus.ErrNotLeader) {
-		h.log.Warn("leadership was not taken over", "err", err)
+	err := h.node.Transfer(ctx, to)
+	if err == nil || errors.Is(err, consensus.ErrNotLeader) {
+		return nil
 	}
+	h.log.Warn("leadership was not taken over", "to", to, "err", err)
+	return err
 }
 
 // Transfer gives leadership to a node, or with "" to any that can take it.
@@ -79,10 +96,13 @@ func (h *Hub) Transfer(ctx context.Context, to string) error {
 		}
 		to = id
 	}
+	if n, ok := h.entries.View().Node(to); to != h.id.Node && (!ok || n.Removed()) {
+		return fmt.Errorf("there is no node %s; `tugline hub members` lists them: %w", to, fleet.NotFound)
+	}
 	if h.peers != nil {
 		for _, s := range h.peers.Samples() {
-			if s.ID == to && s.Facts.Draining {
-				return fmt.Errorf("node %s is drained and leads no more; `tugline hub drain --back %s` ends that: %w", to, to, fleet.Conflict)
+			if why := unfitToLead(s); s.ID == to && to != h.id.Node && why != "" {
+				return fmt.Errorf("node %s %s: %w", to, why, fleet.Conflict)
 			}
 		}
 	}
@@ -91,11 +111,15 @@ func (h *Hub) Transfer(ctx context.Context, to string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, consensus.ErrNotMember):
-		return fmt.Errorf("node %s is no voter; `tugline hub members` lists them: %w", to, fleet.NotFound)
+		return fmt.Errorf("node %s is no voter; `tugline hub members` lists them: %w", to, fleet.Conflict)
+	case errors.Is(err, consensus.ErrAway):
+		return fmt.Errorf("node %s does not answer, so that it cannot lead; `tugline hub members` says more: %w", to, fleet.Conflict)
+	case errors.Is(err, consensus.ErrBehind):
+		return fmt.Errorf("node %s has not caught up with the log yet; `tugline hub members` shows its lag: %w", to, fleet.Conflict)
 	case errors.Is(err, consensus.ErrNotLeader):
-		return fmt.Errorf("this node does not lead any more: %w", fleet.Unavailable)
+		return fleet.Say(fleet.Unavailable, "this node does not lead any more; try again")
 	}
-	return fmt.Errorf("node %s did not take leadership over: %v: %w", to, err, fleet.Unavailable)
+	return fmt.Errorf("%w: %w", fleet.Say(fleet.Unavailable, "node %s did not take leadership over in time; `tugline hub members` says who leads", to), err)
 }
 
 // Drain prepares a node for a planned stop, or ends that: a node that is drained
@@ -135,8 +159,13 @@ func (h *Hub) answerDrain(ctx context.Context, _ string, body []byte) ([]byte, e
 		return nil, fmt.Errorf("no other voter can lead now, so that work would wait while this node is stopped; `tugline hub members` says why: %w", fleet.Conflict)
 	}
 	h.draining.Store(true)
-	h.sessions.Restarting(0, 30*time.Second, h.successors(to))
-	return nil, h.Transfer(ctx, to)
+	h.sessions.Restarting(0, awayTime, h.successors(to))
+	err := h.Transfer(ctx, to)
+	if leader := h.node.Leader(); err != nil && (leader == "" || leader == h.id.Node) {
+		h.draining.Store(false) // else it would be tried again and again
+		return nil, err
+	}
+	return nil, nil
 }
 
 // successors are the URLs of the nodes that runners should turn to, the likeliest

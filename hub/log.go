@@ -145,5 +145,5 @@ func (l *log) ProposeAs(ctx context.Context, h state.Head, cmd state.Command) (s
 	case errors.Is(err, consensus.ErrUnknown):
 		return state.Result{}, fmt.Errorf("%w: %w", fleet.OutcomeUnknown, err)
 	}
-	return state.Result{}, fmt.Errorf("%w: %w", fleet.Unavailable, err)
+	return state.Result{}, l.notTaken(err)
 }

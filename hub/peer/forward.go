@@ -57,7 +57,7 @@ func (p *Peers) forward(w http.ResponseWriter, r *http.Request, room chan struct
 	}
 	to := p.cfg.Leader()
 	if to == "" || to == p.cfg.Self {
-		return fmt.Errorf("no node leads: %w", fleet.Unavailable)
+		return fleet.Say(fleet.Unavailable, "no hub node leads now; try again in a moment; `tugline hub members` says which ones are away")
 	}
 	if r.ContentLength > maxBody {
 		return fmt.Errorf("the body has %d bytes, at most %d are handed on: %w", r.ContentLength, maxBody, fleet.TooLarge)
@@ -130,9 +130,9 @@ func outcome(method, to string, sent bool, err error) error {
 	case errors.As(err, &big):
 		return fmt.Errorf("the body has over %d bytes: %w", big.Limit, fleet.TooLarge)
 	case !sent:
-		return fmt.Errorf("node %s was not reached: %v: %w", to, err, fleet.Unavailable)
+		return fmt.Errorf("%w: %v", fleet.Say(fleet.Unavailable, "hub node %s cannot be reached from the one that was asked; try again in a moment", to), err)
 	case method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions:
-		return fmt.Errorf("node %s did not answer: %v: %w", to, err, fleet.Unavailable)
+		return fmt.Errorf("%w: %v", fleet.Say(fleet.Unavailable, "hub node %s did not answer the one that was asked; try again in a moment", to), err)
 	}
 	return fmt.Errorf("node %s did not answer: %v: %w", to, err, fleet.OutcomeUnknown)
 }

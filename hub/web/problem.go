@@ -83,6 +83,11 @@ func (s *Server) problemOf(err error) *problem {
 	if errors.As(err, &p) {
 		return p
 	}
+	var said *fleet.Said
+	if errors.As(err, &said) && statuses[said.Code] != 0 {
+		s.log.Debug("request failed", "code", said.Code, "err", err)
+		return wrong(said.Code, "%s", said.Text)
+	}
 	var code fleet.Code
 	if errors.As(err, &code) && statuses[code] != 0 && code != fleet.Internal {
 		switch code {
