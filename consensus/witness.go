@@ -98,6 +98,9 @@ const maxRuns = 8
 type runs struct {
 	now run
 	old []run // others that are not to go on, the newest last
+	// rivals say that they were started before the process now. That one may be gone, and
+	// this machine have slept since: they are of the others once it is heard again.
+	rivals []run
 }
 
 type run struct {
@@ -116,6 +119,10 @@ func (r *runs) hear(id runID, up time.Duration, cleared bool, last, known mark, 
 	switch {
 	case id == r.now.id:
 		r.now.last = last
+		for _, o := range r.rivals {
+			r.supersede(o)
+		}
+		r.rivals = nil
 		return false
 	case slices.ContainsFunc(r.old, func(o run) bool { return o.id == id }):
 		return covered
@@ -125,11 +132,13 @@ func (r *runs) hear(id runID, up time.Duration, cleared bool, last, known mark, 
 		r.now = one
 		return false
 	case one.began.Before(r.now.began):
-		r.supersede(one)
-		return covered
+		if r.rivals = without(r.rivals, id); len(r.rivals) < maxRuns {
+			r.rivals = append(r.rivals, one)
+		}
+		return false
 	default:
 		r.supersede(r.now)
-		r.now = one
+		r.now, r.rivals = one, without(r.rivals, id)
 		return false
 	}
 }
@@ -140,9 +149,13 @@ func (r *runs) supersede(o run) {
 	}
 }
 
+func without(all []run, id runID) []run {
+	return slices.DeleteFunc(all, func(o run) bool { return o.id == id })
+}
+
 // drop forgets a process that has refused to run: what it took the place of goes on.
 func (r *runs) drop(id runID) {
-	r.old = slices.DeleteFunc(r.old, func(o run) bool { return o.id == id })
+	r.old, r.rivals = without(r.old, id), without(r.rivals, id)
 	if id != r.now.id {
 		return
 	}

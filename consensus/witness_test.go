@@ -80,11 +80,12 @@ func TestRuns(t *testing.T) {
 		"a restart":                                {[]word{{a, 10, 5, true, 7}, {b, 20, 1, false, 7}, {b, 21, 2, true, 7}, {b, 30, 11, true, 7}}, "...."},
 		"a late word of the process before":        {[]word{{a, 10, 5, true, 7}, {b, 20, 1, true, 7}, {a, 20, 14, true, 7}, {b, 30, 11, true, 7}}, "..x."},
 		"a copy beside it":                         {[]word{{a, 10, 5, true, 7}, {b, 20, 1, true, 7}, {a, 30, 25, true, 7}, {b, 31, 12, true, 7}}, "..x."},
-		"the copy is heard first":                  {[]word{{b, 20, 1, true, 7}, {a, 30, 25, true, 7}, {b, 31, 12, true, 7}}, ".x."},
+		"the copy is heard first":                  {[]word{{b, 20, 1, true, 7}, {a, 30, 25, true, 7}, {b, 31, 12, true, 7}, {a, 32, 27, true, 7}}, "...x"},
 		"one that may not vote yet takes no place": {[]word{{a, 10, 5, true, 7}, {b, 20, 1, false, 7}, {a, 21, 16, true, 7}}, "..."},
 		"the copy lacks what the first has since":  {[]word{{a, 10, 5, true, 7}, {b, 20, 1, true, 7}, {a, 30, 25, true, 8}, {b, 31, 12, true, 8}, {a, 32, 27, true, 8}}, "....x"},
 		"three": {[]word{{a, 10, 5, true, 7}, {b, 20, 1, true, 7}, {c, 30, 1, true, 7}, {a, 31, 26, true, 7}, {b, 32, 13, true, 7}, {c, 33, 4, true, 7}}, "...xx."},
-		"of two the older, whichever was heard earlier": {[]word{{c, 10, 1, true, 7}, {a, 11, 10, false, 7}, {a, 12, 11, true, 7}, {c, 13, 4, true, 7}}, "..x."},
+		"of two the older, whichever was heard earlier": {[]word{{c, 10, 1, true, 7}, {a, 11, 10, false, 7}, {a, 12, 11, true, 7}, {c, 13, 4, true, 7}, {a, 14, 13, true, 7}}, "....x"},
+		"a restart while the one that listens slept":    {[]word{{a, 10, 5, true, 7}, {b, 20, 1000, true, 7}, {b, 30, 1010, true, 7}}, "..."},
 	} {
 		var r runs
 		start := time.Unix(1e9, 0)
