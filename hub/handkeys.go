@@ -27,7 +27,8 @@ type wantedKey struct {
 }
 
 // distributeKey hands a key to every other node, and returns nil once every voter has
-// it on disk. A learner that does not answer asks for it later.
+// it on disk. A learner that does not answer asks for it later. An error names the
+// voters that do not take it.
 func (h *Hub) distributeKey(ctx context.Context, k sealable) error {
 	members, err := h.node.Members()
 	if err != nil {
@@ -41,7 +42,7 @@ func (h *Hub) distributeKey(ctx context.Context, k sealable) error {
 		}
 	}
 	wg.Wait()
-	return errors.Join(failed...)
+	return inOneLine(failed)
 }
 
 func (h *Hub) handKey(ctx context.Context, m consensus.Member, k sealable) error {
@@ -49,16 +50,28 @@ func (h *Hub) handKey(ctx context.Context, m consensus.Member, k sealable) error
 	if !ok || n.Removed() {
 		return nil // on its way out
 	}
-	sealed, err := k.Seal(n.SealKey)
+	err := h.away(m.ID)
 	if err == nil {
-		_, err = h.peers.Call(ctx, m.ID, callTakeKey, sealed)
+		err = h.give(ctx, n, k)
 	}
 	if err != nil && !m.Voter {
 		h.log.Warn("a learner has not taken the new key yet", "node", m.ID, "err", err)
 		return nil
 	}
+	return err
+}
+
+// give hands a key to one node.
+func (h *Hub) give(ctx context.Context, n *fleet.HubNode, k sealable) error {
+	ctx, cancel := context.WithTimeout(ctx, keyCall)
+	defer cancel()
+	sealed, err := k.Seal(n.SealKey)
 	if err != nil {
-		return fmt.Errorf("node %s has not taken the new key; bring it back, or remove it, then rotate again: %w", m.ID, err)
+		return fmt.Errorf("seal it to node %s: %v: %w", n.ID, err, fleet.Internal)
+	}
+	if _, err := h.peers.Call(ctx, n.ID, callTakeKey, sealed); err != nil {
+		h.log.Warn("a node has not taken the new key", "node", n.ID, "err", err)
+		return notTakenBy(n.ID, err)
 	}
 	return nil
 }

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
+	"tugline.dev/tugline/hub/peer"
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/mesh"
 	"tugline.dev/tugline/shared/fleet"
@@ -66,17 +68,30 @@ func (k *selfKeys) adopt(dir string) error {
 	return nil
 }
 
-// RotateMesh has a node replace its key of the mesh while everything runs.
+// RotateMesh has a node replace its key of the mesh while everything runs. Every node on
+// record has to know the new key before it is used, voter or not: one that comes back
+// and knows only the old one is heard by nobody, so that nobody could tell it.
 func (h *Hub) RotateMesh(ctx context.Context, id string) error {
 	switch n, ok := h.entries.View().Node(id); {
 	case h.mesh == nil:
 		return fmt.Errorf("this hub runs without --mesh-listen and has no key of a mesh: %w", fleet.Conflict)
 	case !ok || n.Removed():
 		return fmt.Errorf("there is no node %s; `tugline hub members` lists them: %w", id, fleet.NotFound)
-	case id == h.id.Node:
+	}
+	var gone []error
+	for _, other := range h.others() {
+		gone = append(gone, h.away(other))
+	}
+	if err := inOneLine(gone); err != nil {
+		return fmt.Errorf("the key of node %s was not replaced: %w", id, err)
+	}
+	if id == h.id.Node {
 		return h.rekey(ctx)
 	}
 	_, err := h.peers.Call(ctx, id, callRekey, nil)
+	if err != nil && errors.Is(err, fleet.Unavailable) && !peer.Answered(err) {
+		return fmt.Errorf("the key of node %s was not replaced: %w", id, errAway(id))
+	}
 	return err
 }
 
@@ -102,7 +117,7 @@ func (h *Hub) rekey(ctx context.Context) error {
 		return fmt.Errorf("announce the new key of the mesh: %w", err)
 	}
 	if err := h.knownToAll(ctx, want); err != nil {
-		return fmt.Errorf("announce the new key of the mesh: %w", err)
+		return fmt.Errorf("the key of node %s was not replaced: %w", h.id.Node, err)
 	}
 	h.awaitMeshRunners(ctx)
 	if err := h.keys.adopt(h.cfg.Dir); err != nil {
@@ -140,18 +155,24 @@ func (h *Hub) announced(ctx context.Context, ok func(*fleet.HubNode) bool) error
 func (h *Hub) knownToAll(ctx context.Context, key []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, rekeyStep)
 	defer cancel()
-	var failed []error
-	for _, id := range h.others() {
-		if _, err := h.peers.Call(ctx, id, callKnowKey, key); err != nil {
-			failed = append(failed, fmt.Errorf("node %s does not know it; bring it back, or remove it, then try again: %w", id, err))
-		}
+	others := h.others()
+	failed := make([]error, len(others))
+	var wg sync.WaitGroup
+	for i, id := range others {
+		wg.Go(func() {
+			if _, err := h.peers.Call(ctx, id, callKnowKey, key); err != nil {
+				failed[i] = notTakenBy(id, err)
+			}
+		})
 	}
-	return errors.Join(failed...)
+	wg.Wait()
+	return inOneLine(failed)
 }
 
-// answerKnowKey waits until this node's mesh takes a key of the node that asks.
+// answerKnowKey waits until this node's mesh takes a key of the node that asks, and has
+// it on disk: the other may use it from then on, whether this node is there or not.
 func (h *Hub) answerKnowKey(ctx context.Context, from string, key []byte) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, rekeyStep)
+	ctx, cancel := context.WithTimeout(ctx, rekeyStep-rekeyStep/5) // it says so before the other ceases to listen
 	defer cancel()
 	return nil, awaitEvery(ctx, rekeyLook, func() error {
 		poke(h.rosterPokes)
@@ -162,7 +183,7 @@ func (h *Hub) answerKnowKey(ctx context.Context, from string, key []byte) ([]byt
 				return nil
 			}
 		}
-		return fmt.Errorf("node %s has not heard of the key %s: %w", h.id.Node, hex.EncodeToString(key[:min(4, len(key))]), fleet.Unavailable)
+		return fmt.Errorf("it has not read of the key %s in the log yet: %w", hex.EncodeToString(key[:min(4, len(key))]), fleet.Conflict)
 	})
 }
 

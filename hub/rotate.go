@@ -59,7 +59,7 @@ func (h *Hub) rotate(ctx context.Context, head state.Head, kind string, keep tim
 	h.reached(keyMade)
 	if h.keyPeers.distribute != nil {
 		if err := h.keyPeers.distribute(ctx, k.sealable()); err != nil {
-			return state.Result{}, fmt.Errorf("hand the new %s key to the other nodes: %w: %w", kind, err, fleet.Unavailable)
+			return state.Result{}, fmt.Errorf("the %s key was not replaced: %w", kind, err)
 		}
 	}
 	h.reached(keyDistributed)

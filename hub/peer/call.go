@@ -149,5 +149,11 @@ type refusal struct {
 	detail string
 }
 
+// Answered says of an error of Call that the node was reached, and refused.
+func Answered(err error) bool {
+	var r refusal
+	return errors.As(err, &r)
+}
+
 func (r refusal) Error() string { return r.detail }
 func (r refusal) Unwrap() error { return r.code }
