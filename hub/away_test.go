@@ -146,3 +146,23 @@ func TestJoinsAfterRotations(t *testing.T) {
 		return code == http.StatusCreated && a.knows(id)
 	})
 }
+
+// TestMembersDoNotWaitForADeadLeader: whoever asks right after the leader went is told
+// what the others know, and which node does not answer.
+func TestMembersDoNotWaitForADeadLeader(t *testing.T) {
+	a := startWith(t, func() Config { c := meshed(t.TempDir()); c.Bootstrap = true; return c }(), time.Now)
+	b := a.join(t.TempDir(), a.ticket(api.TicketRequest{}))
+	a.eventually("both vote", func() bool { return a.roles() == "voter voter" })
+	if m, err := b.hub.Members(t.Context()); err != nil || m.SeenBy != a.hub.id.Node || len(m.Warnings) != 1 {
+		t.Fatalf("while the leader is there: %+v, %v", m, err)
+	}
+	a.hub.mesh.SetPeers(nil) // no word comes through any more, not even a reset
+	began := time.Now()
+	m, err := b.hub.Members(t.Context())
+	if took := time.Since(began); err != nil || took > tellTime+time.Second || m.SeenBy != b.hub.id.Node || len(m.Members) != 2 {
+		t.Errorf("after %s: %+v, %v", took, m, err)
+	}
+	if w := strings.Join(m.Warnings, "; "); !strings.Contains(w, "does not answer") && !strings.Contains(w, "no node leads") {
+		t.Errorf("warnings: %s", w)
+	}
+}

@@ -14,23 +14,44 @@ import (
 	"tugline.dev/tugline/shared/fleet"
 )
 
-const alive = 5 * time.Second // since a member answered last
+const (
+	alive      = 5 * time.Second         // since a member answered last
+	tellTime   = 2 * time.Second         // for an answer about the members, whoever is asked for it
+	leaderTime = 1500 * time.Millisecond // of that, for the leader
+)
 
 // Members tells of all nodes as the leader sees them, or as this one does where no
-// leader can be asked.
+// leader can be asked. A leader that has just died is not waited for: people ask who is
+// there when something is wrong.
 func (h *Hub) Members(ctx context.Context) (api.Members, error) {
-	if h.peers != nil && !h.leading.Load() && h.node.Leader() != "" {
+	ctx, cancel := context.WithTimeout(ctx, tellTime)
+	defer cancel()
+	silent := ""
+	if id := h.node.Leader(); h.peers != nil && !h.leading.Load() && id != "" {
 		var out api.Members
-		b, err := h.peers.CallLeader(ctx, callMembers, nil)
+		b, err := h.askLeader(ctx)
 		if err == nil && json.Unmarshal(b, &out) == nil {
 			return out, nil
 		}
+		silent = id
 	}
 	h.meet(ctx)
-	return h.members(time.Now())
+	out, err := h.members(time.Now())
+	if silent != "" && silent == out.Leader {
+		out.Warnings = append(out.Warnings, fmt.Sprintf("node %s led until now and does not answer; this is what node %s knows", silent, h.id.Node))
+	}
+	return out, err
+}
+
+func (h *Hub) askLeader(ctx context.Context) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, leaderTime)
+	defer cancel()
+	return h.peers.CallLeader(ctx, callMembers, nil)
 }
 
 func (h *Hub) answerMembers(ctx context.Context, _ string, _ []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, leaderTime-leaderTime/3) // for the answer to come in time
+	defer cancel()
 	h.meet(ctx)
 	m, err := h.members(time.Now())
 	if err != nil {
