@@ -138,6 +138,8 @@ func (c *RetryJob) apply(t *txn) Result {
 	}
 	tu := j.Turn()
 	switch {
+	case j.State == fleet.Succeeded && j.Spec.Kind == fleet.KindExec:
+		return refuse(fleet.Conflict, "job %s succeeded; to run its command again submit it as a new job", j.ID)
 	case j.State == fleet.Succeeded:
 		return refuse(fleet.Conflict, "job %s succeeded; use a follow-up to go on from it", j.ID)
 	case !j.State.Ended():

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"strings"
 	"testing"
 
 	"tugline.dev/tugline/shared/fleet"
@@ -166,5 +167,18 @@ func TestSettle(t *testing.T) {
 		g.refused(fleet.NotCurrent, &DecideJob{Job: id, Fence: f, Verdict: fleet.Verdict{Decision: fleet.Accept}, Evidence: ev})
 		g.refused(fleet.Conflict, &SettleJob{Job: id, Accept: true})
 		g.is(id, state)
+	}
+}
+
+// TestRetryOfASuccess: what is said to a person who wants it once more fits the job.
+func TestRetryOfASuccess(t *testing.T) {
+	g := newRig(t)
+	g.enrol("r1")
+	for kind, want := range map[fleet.Kind]string{fleet.KindExec: "new job", fleet.KindAgent: "follow-up"} {
+		id := g.submit(fleet.JobID("job-"+string(kind)), func(s *fleet.Spec) { s.Kind = kind })
+		g.do(g.judged(id, g.run(id, "r1"), fleet.Accept))
+		if r := g.refused(fleet.Conflict, &RetryJob{Job: id}); !strings.Contains(r.Detail, want) {
+			t.Errorf("%s: %q; want a word of a %s", kind, r.Detail, want)
+		}
 	}
 }
