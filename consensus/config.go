@@ -93,6 +93,10 @@ type Config struct {
 	Heartbeat time.Duration
 	// Stall says when this node's disk is too slow for a leader's.
 	Stall Stall
+	// MakeRoom is called where the log or a vote cannot be written for the disk is full,
+	// and says whether there is more room now: then it is tried once more before the node
+	// stops. Default: there is no way.
+	MakeRoom func() bool
 	// Memory takes the place of Dir and of the disk in simulations.
 	Memory *Memory
 }

@@ -203,6 +203,7 @@ func (n *Node) openStore(layer func(backend) backend) error {
 	}
 	n.snaps = snaps
 	n.store = newLogStore(layer(base), n.cfg.Stall, n.fail, snaps.oldest, n.commitIndex, &n.known.keep)
+	n.store.makeRoom = n.cfg.MakeRoom
 	return nil
 }
 

@@ -34,7 +34,8 @@ type backend interface {
 	committed(index uint64, heard []byte)
 }
 
-// logStore watches the store on disk: its first error stops the node. raft
+// logStore watches the store on disk: its first error stops the node, save that of a full
+// disk on which there is room after all. raft
 // would step down and try again on an error of an append, and panic on one
 // while it saves its term or reads its log.
 type logStore struct {
@@ -43,6 +44,7 @@ type logStore struct {
 	oldestSnapshot func() uint64
 	commitIndex    func() uint64
 	heard          *atomic.Pointer[[]byte] // of other nodes, and not on disk yet
+	makeRoom       func() bool             // on a disk that is full; nil: there is no way
 	pace           pace
 }
 
@@ -64,7 +66,7 @@ func (s *logStore) StoreLogs(logs []*raft.Log) error {
 	} else {
 		s.backend.committed(s.commitIndex(), *heard)
 	}
-	err := s.backend.StoreLogs(logs)
+	err := s.whileFull(func() error { return s.backend.StoreLogs(logs) })
 	s.pace.end(time.Now())
 	if err == nil && heard != nil {
 		s.heard.CompareAndSwap(heard, nil)
@@ -86,7 +88,7 @@ func (s *logStore) GetLog(index uint64, l *raft.Log) error {
 
 // Set implements raft.StableStore.
 func (s *logStore) Set(key, val []byte) error {
-	err := s.backend.Set(key, val)
+	err := s.whileFull(func() error { return s.backend.Set(key, val) })
 	if err != nil {
 		s.exit(&FatalError{Op: "save", Err: fmt.Errorf("%s: %w", key, err)})
 	}
@@ -95,7 +97,7 @@ func (s *logStore) Set(key, val []byte) error {
 
 // SetUint64 implements raft.StableStore.
 func (s *logStore) SetUint64(key []byte, val uint64) error {
-	err := s.backend.SetUint64(key, val)
+	err := s.whileFull(func() error { return s.backend.SetUint64(key, val) })
 	if err != nil {
 		s.exit(&FatalError{Op: "save", Err: fmt.Errorf("%s: %w", key, err)})
 	}

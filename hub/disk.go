@@ -3,6 +3,7 @@ package hub
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -34,13 +35,16 @@ const lookAgain = 500 * time.Millisecond
 type reserve struct {
 	dir  string
 	keep int64
+	hold int64 // of which so much is held by a file; 0: none
 	stat func(dir string) (int64, error)
+	log  *slog.Logger
 
 	broken chan error // what a write of output or a file found first
 
 	mu   sync.Mutex
 	at   time.Time
 	free int64
+	held int64 // hold, or 0 while there is no such file
 }
 
 // ErrDisk says that the node's disk fails: output and files can be written there no
@@ -67,8 +71,8 @@ func (r *reserve) room() error {
 		}
 		r.at, r.free = now, free
 	}
-	if r.free < r.keep {
-		return fmt.Errorf("the hub's disk has %d MiB free and keeps %d MiB for its log; free some space, or move the data directory: %w", r.free>>20, r.keep>>20, fleet.DiskFull)
+	if r.free+r.held < r.keep {
+		return fmt.Errorf("the hub's disk has %d MiB free and keeps %d MiB for its log; free some space, or move the data directory: %w", r.free>>20, (r.keep-r.held)>>20, fleet.DiskFull)
 	}
 	return nil
 }

@@ -155,7 +155,11 @@ func (h *Hub) open() (err error) {
 	if err := h.openNetwork(); err != nil {
 		return err
 	}
-	h.disk = &reserve{dir: cfg.Dir, keep: cfg.MinFree, stat: statFree, broken: make(chan error, 1)}
+	h.disk = &reserve{dir: cfg.Dir, keep: cfg.MinFree, stat: statFree, log: h.log, broken: make(chan error, 1)}
+	if cfg.Network == nil { // else the process is a simulation, of many nodes
+		h.disk.hold = cfg.MinFree / ballastShare
+		h.disk.settle()
+	}
 	if h.spool, err = spool.Open(spool.Config{Dir: filepath.Join(cfg.Dir, "spool"), Logger: h.log, Room: h.disk.room, Broken: h.disk.broke}); err != nil {
 		return err
 	}
@@ -170,6 +174,7 @@ func (h *Hub) open() (err error) {
 	}
 	c := consensus.Config{
 		Dir: filepath.Join(cfg.Dir, "raft"), NodeID: h.id.Node, Bootstrap: !h.id.Joined, Join: h.id.Joined, FSM: m, Transport: trans, Logger: h.log,
+		MakeRoom: h.disk.makeRoom,
 	}
 	if cfg.Log != nil {
 		cfg.Log(&c)
@@ -282,6 +287,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	if h.cfg.Network == nil { // else the process is a simulation, of many nodes
 		wg.Go(func() { collectSeldom(serve) })
 	}
+	wg.Go(func() { h.disk.tend(serve) })
 	wg.Go(func() { h.tendKeys(serve) })
 	wg.Go(func() { h.entries.clock.keep(serve, h.entries.state.Time) })
 	wg.Go(func() { fail("members", h.keepRoster(serve)) })

@@ -18,6 +18,7 @@ import (
 	"tugline.dev/tugline/consensus"
 	"tugline.dev/tugline/hub"
 	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/shared/fleet"
 )
 
 func (a *app) hubRunCommand() *cobra.Command {
@@ -175,7 +176,7 @@ func notStarted(err error) error {
 	var op *net.OpError
 	var path *fs.PathError
 	var fatal *consensus.FatalError
-	if errors.As(err, &op) || errors.As(err, &path) || errors.As(err, &fatal) || errors.Is(err, state.ErrUnknownEntry) || errors.Is(err, hub.ErrRemoved) || errors.Is(err, hub.ErrReplace) {
+	if errors.As(err, &op) || errors.As(err, &path) || errors.As(err, &fatal) || errors.Is(err, state.ErrUnknownEntry) || errors.Is(err, hub.ErrRemoved) || errors.Is(err, hub.ErrReplace) || errors.Is(err, fleet.DiskFull) {
 		return hubFailed(err)
 	}
 	return &failure{code: exitUsage, text: err.Error(), cause: err}

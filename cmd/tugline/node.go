@@ -44,6 +44,8 @@ func hubFailed(err error) error {
 		return &failure{code: exitStandDown, text: "the hub cannot go on: " + err.Error() + "; install the newer version, the data is untouched", cause: err}
 	case errors.Is(err, hub.ErrRemoved), errors.Is(err, hub.ErrReplace):
 		return &failure{code: exitStandDown, text: sentence(err), cause: err}
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, fleet.DiskFull):
+		return &failure{code: exitFailed, text: "the hub cannot go on, for its disk is full: " + err.Error() + "; free some space on the disk of its data directory, then start it again; its data is untouched, and other hub nodes go on without it", cause: err}
 	case errors.As(err, &fatal), errors.Is(err, hub.ErrDisk):
 		return &failure{code: exitFailed, text: "the hub cannot go on, for its disk failed: " + err.Error() + "; mend the disk, then start it again", cause: err}
 	}
