@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -16,28 +17,72 @@ import (
 )
 
 func (a *app) hubMembersCommand() *cobra.Command {
-	return a.jsonFlag(&cobra.Command{
+	var all bool
+	c := &cobra.Command{
 		Use: "members", Short: "The hub nodes: who leads, who votes, who lags", Args: cobra.NoArgs,
 		Long: `List the hub nodes as the leader sees them. A learner gets every entry and has no vote yet; it
 is given one when it has caught up, output and files included. LACKS is what a node does not have
 yet of output and files; ? says that this is not known yet. Where no node leads, the node that was
-asked tells what it knows.`,
+asked tells what it knows. Nodes that were removed are listed with --all.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var m api.Members
-			if done, err := a.answer(cmd.Context(), reading("/v1/members", nil), &m); done {
+			c, err := a.dial()
+			if err != nil {
 				return err
+			}
+			defer c.close()
+			var m api.Members
+			raw, err := c.read(cmd.Context(), "/v1/members", nil, &m)
+			switch {
+			case err != nil:
+				return err
+			case a.json && all:
+				return a.printRaw(raw)
+			case a.json:
+				return a.printPresent(raw)
+			case all:
+				return a.showNodes(&m)
 			}
 			return a.showMembers(&m)
 		},
-	})
+	}
+	c.Flags().BoolVar(&all, "all", false, "nodes that were removed too")
+	return a.jsonFlag(c)
 }
 
+// removed says of a node, as the hub tells of it, that it belongs to the cluster no more.
+func removed(n api.Member) bool { return n.Role == "removed" }
+
+// printPresent prints what a hub said of the nodes, as it said it, without the removed.
+func (a *app) printPresent(raw []byte) error {
+	var said map[string]json.RawMessage
+	var nodes []json.RawMessage
+	err := json.Unmarshal(raw, &said)
+	if err == nil {
+		err = json.Unmarshal(said["members"], &nodes)
+	}
+	if err != nil {
+		return a.printRaw(raw) // which says what is wrong with it
+	}
+	present := slices.DeleteFunc(nodes, func(b json.RawMessage) bool {
+		var n api.Member
+		return json.Unmarshal(b, &n) == nil && removed(n)
+	})
+	if said["members"], err = json.Marshal(present); err != nil {
+		return err
+	}
+	return a.printJSON(said)
+}
+
+// showMembers shows the nodes that belong to the cluster.
 func (a *app) showMembers(m *api.Members) error {
+	present := *m
+	present.Members = slices.DeleteFunc(slices.Clone(m.Members), removed)
+	return a.showNodes(&present)
+}
+
+func (a *app) showNodes(m *api.Members) error {
 	t := table{full: true, head: []string{"NODE", "ROLE", "HEALTH", "HEARD", "APPLIED", "LAG", "LACKS", "FREE", "VERSION", "ADDRESS"}}
 	for _, n := range m.Members {
-		if n.Role == "removed" {
-			continue
-		}
 		role := n.Role
 		if n.Leader {
 			role = "leader"
@@ -56,7 +101,7 @@ func (a *app) showMembers(m *api.Members) error {
 		return err
 	}
 	for _, n := range m.Members {
-		if n.Detail != "" && n.Role != "removed" && n.Health != "ok" {
+		if n.Detail != "" && n.Health != "ok" {
 			fmt.Fprintf(a.out, "%s: %s\n", n.ID, n.Detail)
 		}
 	}

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -36,5 +39,33 @@ func TestMembersTellWhoHoldsNewCommandsBack(t *testing.T) {
 	}
 	if got := heldBack(&api.Members{Members: []api.Member{one, two, late}}); got != nil {
 		t.Errorf("without one: %q", got)
+	}
+}
+
+// The table and the JSON list the same nodes: those that are there, with --all the removed
+// ones too. What a newer hub says besides is handed on.
+func TestMembersThatWereRemovedAreListedWhenAskedFor(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, `{"members":[{"id":"n-1","role":"voter","leader":true,"health":"ok","mood":"fine"},
+			{"id":"n-2","role":"removed","health":"removed","health_detail":"the cluster went on without it"}],"leader":"n-1","warnings":[],"weather":"dry"}`)
+	}))
+	defer srv.Close()
+	s := newShell(t, srv.URL)
+	for _, c := range []struct {
+		args           []string
+		says, saysNone []string
+	}{
+		{nil, []string{"n-1"}, []string{"n-2", "removed"}},
+		{[]string{"--json"}, []string{"n-1", `"mood": "fine"`, `"weather": "dry"`}, []string{"n-2", "removed"}},
+		{[]string{"--all"}, []string{"n-1", "n-2   removed", "n-2: the cluster went on without it"}, nil},
+		{[]string{"--all", "--json"}, []string{"n-1", `"mood": "fine"`, "n-2", `"role": "removed"`}, nil},
+	} {
+		text := s.must(append([]string{"hub", "members"}, c.args...)...)
+		has(t, strings.Join(c.args, " "), text, c.says...)
+		for _, not := range c.saysNone {
+			if strings.Contains(text, not) {
+				t.Errorf("%q says %q:\n%s", c.args, not, text)
+			}
+		}
 	}
 }
