@@ -128,10 +128,10 @@ func (c *Config) complete() error {
 	if c.Dir == "" {
 		return errors.New("hub needs a data directory: give --data-dir")
 	}
-	host, _, err := net.SplitHostPort(c.Listen)
-	if err != nil {
-		return fmt.Errorf("listen address %q is not HOST:PORT: %w", c.Listen, err)
+	if err := hasPort("tcp", c.Listen); err != nil {
+		return fmt.Errorf("listen address %w", err)
 	}
+	host, _, _ := net.SplitHostPort(c.Listen)
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		return errors.New("--tls-cert and --tls-key go together: give both")
 	}
@@ -148,8 +148,8 @@ func (c *Config) complete() error {
 		return errors.New("--ticket needs --mesh-listen, the UDP address of the tunnel to the other hub nodes, such as --mesh-listen :7441")
 	}
 	if c.MeshListen != "" {
-		if _, _, err := net.SplitHostPort(c.MeshListen); err != nil {
-			return fmt.Errorf("--mesh-listen %q is not HOST:PORT, such as :7441: %w", c.MeshListen, err)
+		if err := hasPort("udp", c.MeshListen); err != nil {
+			return fmt.Errorf("--mesh-listen %w; give one such as :7441", err)
 		}
 	}
 	for flag, addresses := range map[string][]string{"--mesh-advertise": c.MeshAdvertise, "--mesh-peer": c.MeshPeers} {

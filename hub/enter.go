@@ -93,25 +93,6 @@ func (h *Hub) enter() error {
 	return os.Remove(filepath.Join(dir, joiningName))
 }
 
-// mayListen tries the addresses that this node is to listen at, and lets them go again.
-func (h *Hub) mayListen() error {
-	if h.cfg.Listener == nil {
-		l, err := net.Listen("tcp", h.cfg.Listen)
-		if err != nil {
-			return fmt.Errorf("listen on %s: %w", h.cfg.Listen, err)
-		}
-		l.Close()
-	}
-	if h.cfg.Network == nil {
-		l, err := net.ListenPacket("udp", h.cfg.MeshListen)
-		if err != nil {
-			return fmt.Errorf("listen on %s for the mesh: %w", h.cfg.MeshListen, err)
-		}
-		l.Close()
-	}
-	return nil
-}
-
 const joiningName = "joining.json"
 
 // joiningAs gives the identity that this machine asks to join under, the same each

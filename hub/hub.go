@@ -140,6 +140,9 @@ func (h *Hub) open() (err error) {
 	}
 	_, missing := os.Stat(filepath.Join(cfg.Dir, "raft"))
 	fresh := errors.Is(missing, os.ErrNotExist)
+	if err := h.mayListen(); err != nil {
+		return err
+	}
 	if h.id, err = loadIdentity(cfg.Dir, cfg.Bootstrap, fresh); err != nil {
 		return err
 	}
@@ -221,7 +224,7 @@ func (h *Hub) listen() error {
 		l, err = net.Listen("tcp", h.cfg.Listen)
 	}
 	if err != nil {
-		return fmt.Errorf("listen on %s: %w", h.cfg.Listen, err)
+		return noListening(h.cfg.Listen, "--listen", err)
 	}
 	h.listener = l
 	scheme := "https"
