@@ -166,3 +166,33 @@ func TestMembersDoNotWaitForADeadLeader(t *testing.T) {
 		t.Errorf("warnings: %s", w)
 	}
 }
+
+// TestRestoreAfterRotations: the archive knows the keys of its time alone, and the nodes go
+// on with those of today.
+func TestRestoreAfterRotations(t *testing.T) {
+	a := startWith(t, func() Config { c := meshed(t.TempDir()); c.Bootstrap = true; return c }(), time.Now)
+	b := a.join(t.TempDir(), a.ticket(api.TicketRequest{}))
+	a.eventually("both vote", func() bool { return a.roles() == "voter voter" })
+	var archive bytes.Buffer
+	if err := a.hub.Backup(t.Context(), &archive, "", false); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []*node{a, b, a} {
+		if code := a.call(http.MethodPost, "/v1/members/"+n.hub.id.Node+"/rotate", "", nil, nil); code != http.StatusOK {
+			t.Fatalf("rotate mesh: %d", code)
+		}
+	}
+	if _, err := a.hub.Restore(t.Context(), &archive, ""); err != nil {
+		t.Fatal(err)
+	}
+	a.eventually("both take work", func() bool {
+		id, code := b.submit()
+		return code == http.StatusCreated && a.knows(id) && a.roles() == "voter voter"
+	})
+	for _, n := range []*node{a, b} {
+		me, _ := a.hub.entries.View().Node(n.hub.id.Node)
+		if now, _ := n.hub.keys.public(); !bytes.Equal(me.MeshKey, now) {
+			t.Errorf("the record of node %s has another key than it uses", me.ID)
+		}
+	}
+}
