@@ -9,22 +9,24 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"github.com/spf13/pflag"
 )
 
-// hubFlagsFile is where a hub's data directory keeps how it was last run, so that a
-// restart needs only the directory.
+// hubFlagsFile is where the data directory of a hub or a runner keeps how it was last
+// run, so that a restart needs only the directory.
 const hubFlagsFile = "flags.json"
 
-// momentary are flags that are about one start, not about the node.
+// momentary are flags that are about one start, not about the hub or the runner.
 var momentary = map[string]bool{
 	"data-dir": true, "bootstrap": true, "ticket": true, "accept-clock": true, "log-level": true, "mesh-peer": true, "help": true, "force": true,
 }
 
 // recallFlags sets the flags that were not given as they were at the last start.
 // One that this version has no longer is an error that names it.
-func recallFlags(f *pflag.FlagSet, dir string) error {
+// Those named in not are left as they are.
+func recallFlags(f *pflag.FlagSet, dir string, not ...string) error {
 	path := filepath.Join(dir, hubFlagsFile)
 	was, err := readFlags(dir)
 	if err != nil {
@@ -33,7 +35,7 @@ func recallFlags(f *pflag.FlagSet, dir string) error {
 	for _, name := range slices.Sorted(maps.Keys(was)) {
 		if fl := f.Lookup(name); fl == nil {
 			return usage("%s has --%s, which this version does not know; remove it there", path, name)
-		} else if fl.Changed {
+		} else if fl.Changed || slices.Contains(not, name) {
 			continue
 		}
 		for _, v := range was[name] {
@@ -45,15 +47,18 @@ func recallFlags(f *pflag.FlagSet, dir string) error {
 	return nil
 }
 
-// readFlags reads how the hub was last run; nothing where it never was.
+// readFlags reads how it was last run; nothing where it never was.
 func readFlags(dir string) (was map[string][]string, err error) {
 	path := filepath.Join(dir, hubFlagsFile)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	if errors.Is(err, syscall.ENOTDIR) {
+		return nil, usage("%s is no directory: name the data directory with --data-dir, or one that is to be made", dir)
+	}
 	if err != nil {
-		return nil, fail(exitFailed, "cannot read how this hub was last run: %v", err)
+		return nil, fail(exitFailed, "cannot read how it was last run: %v; run it as the user whom %s belongs to, or name another directory with --data-dir", err, dir)
 	}
 	if err := json.Unmarshal(b, &was); err != nil {
 		return nil, fail(exitUsage, "%s is damaged (%v); remove it, and give all flags once more", path, err)
@@ -61,7 +66,7 @@ func readFlags(dir string) (was map[string][]string, err error) {
 	return was, nil
 }
 
-// keepFlags records how the hub is run now.
+// keepFlags records how it is run now.
 func keepFlags(f *pflag.FlagSet, dir string) error {
 	now := map[string][]string{}
 	f.Visit(func(fl *pflag.Flag) {
@@ -79,7 +84,7 @@ func keepFlags(f *pflag.FlagSet, dir string) error {
 		return err
 	}
 	if err := replaceFile(filepath.Join(dir, hubFlagsFile), append(b, '\n'), 0o600); err != nil {
-		return fmt.Errorf("record how the hub is run: %w", err)
+		return fmt.Errorf("record how it is run: %w", err)
 	}
 	return nil
 }

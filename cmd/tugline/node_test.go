@@ -125,10 +125,21 @@ func TestHubRunAndARunnerThatJoins(t *testing.T) {
 	s := newShell(t, "", "TUGLINE_HUB="+spot.Hub, "TUGLINE_TOKEN="+spot.Token, "TUGLINE_CA_FILE="+spot.CAFile)
 	r := newShell(t, "")
 	r.in = strings.NewReader(ticket + "\n")
-	runEnd := r.start("runner", "run", "--ticket", "-", "--name", "mini", "--label", "disk=fast")
+	runEnd := r.start("runner", "run", "--ticket", "-", "--name", "mini", "--label", "disk=fast", "--slots", "3")
 	eventually(t, "the runner", func() bool {
 		return s.do("runner", "get", "mini") == 0 && strings.Contains(s.out.String(), "mini online")
 	})
+	s.must("exec", "--require", "disk=fast", "--", "true")
+	if code := r.stop(runEnd); code != exitOK {
+		t.Errorf("the runner ended with %d\n%s", code, r.err)
+	}
+	again := newShell(t, "") // which gives no flags: they are remembered
+	again.environ, r = r.environ, again
+	runEnd = r.start("runner", "run")
+	eventually(t, "the runner again", func() bool {
+		return s.do("runner", "get", "mini") == 0 && strings.Contains(s.out.String(), "mini online")
+	})
+	has(t, "the runners", s.must("runner", "list"), "mini", "0/3")
 	s.must("exec", "--require", "disk=fast", "--", "true")
 	late := newShell(t, "", "TUGLINE_TICKET="+ticket)
 	if code := late.do("runner", "run", "--data-dir", filepath.Join(t.TempDir(), "late")); code != exitUsage {

@@ -21,20 +21,24 @@ later it needs none. Give the ticket in TUGLINE_TICKET or on standard input: oth
 machine may read a command line. What jobs may do here is up to runner.yaml in the data
 directory: see ` + "`tugline runner config example`" + `. Where only UDP leads to the hubs, use --via-mesh with
 a ticket from ` + "`tugline hub ticket --via-mesh`" + `. When it stops, its jobs go on and it finds
-them again.
+them again. The flags are kept in the data directory: a restart needs only --data-dir. A flag that is
+given replaces the kept one, and what runner.yaml says counts more than a kept one.
 
 Exit code 78 means that the hub sent it away and that it must not come back by itself.`,
 		Example: "  TUGLINE_TICKET=tug1_… tugline runner run\n  tugline runner run --ticket - < ticket\n  tugline runner run --slots 4 --label disk=fast",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var err error
+			if cfg.Dir == "" {
+				cfg.Dir = a.runnerDir()
+			}
+			err := recallRunnerFlags(cmd.Flags(), cfg.Dir)
+			if err != nil {
+				return err
+			}
 			if cfg.Labels, err = pairs("label", labels); err != nil {
 				return err
 			}
 			if cmd.Flags().Changed("slots") && (cfg.Slots < 1 || cfg.Slots > 64) {
 				return usage("--slots %d is not from 1 to 64", cfg.Slots)
-			}
-			if cfg.Dir == "" {
-				cfg.Dir = a.runnerDir()
 			}
 			switch cfg.Ticket {
 			case "":
@@ -64,9 +68,15 @@ Exit code 78 means that the hub sent it away and that it must not come back by i
 			if err != nil {
 				return &failure{code: exitUsage, text: err.Error(), cause: err}
 			}
+			undo, err := keepRunnerFlags(cmd.Flags(), cfg.Dir)
+			if err != nil {
+				return fail(exitFailed, "%s", sentence(err))
+			}
 			ctx, stop := a.untilStopped(cmd.Context())
 			defer stop()
-			return runnerFailed(r.Run(ctx))
+			err = r.Run(ctx)
+			undo(err)
+			return runnerFailed(err)
 		},
 	}
 	f := c.Flags()
