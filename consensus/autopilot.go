@@ -216,6 +216,7 @@ type pilotRaft struct {
 // AddVoter implements autopilot.Raft.
 func (r pilotRaft) AddVoter(id raft.ServerID, addr raft.ServerAddress, prev uint64, wait time.Duration) raft.IndexFuture {
 	if !r.node.caughtUp(string(id)) {
+		r.node.log.Debug("a learner lacks entries still, and gets no vote yet", "member", id)
 		return refusedChange{fmt.Errorf("promote %s: %w", id, ErrBehind)}
 	}
 	return r.Raft.AddVoter(id, addr, prev, changeWait)

@@ -24,7 +24,9 @@ type link struct {
 	bulk  []*conn // idle
 	all   map[*conn]bool
 	late  bool // quick messages go unanswered
+	away  bool // it was told that the other does not answer
 
+	failing time.Time // since when no message was answered, zero while they are
 	contact time.Time // of the last answer
 	match   uint64    // newest entry that the other is known to have
 	term    uint64    // of that entry
@@ -166,6 +168,7 @@ func (l *link) heard(bulk bool, err error) {
 	defer l.mu.Unlock()
 	var remote errRemote
 	answered := err == nil || errors.As(err, &remote)
+	l.news(answered, err)
 	if answered {
 		l.contact = time.Now()
 	}

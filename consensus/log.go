@@ -34,7 +34,8 @@ func level(l hclog.Level) slog.Level {
 
 // Log implements hclog.Logger.
 func (b *logBridge) Log(l hclog.Level, msg string, args ...any) {
-	if !b.enabled(l) {
+	at := levelOf(l, msg, args)
+	if l == hclog.Off || !b.log.Enabled(context.Background(), at) {
 		return
 	}
 	attrs := make([]any, 0, len(b.implied)+len(args)+2)
@@ -45,7 +46,7 @@ func (b *logBridge) Log(l hclog.Level, msg string, args ...any) {
 		}
 		attrs = append(attrs, a)
 	}
-	b.log.Log(context.Background(), level(l), msg, attrs...)
+	b.log.Log(context.Background(), at, msg, attrs...)
 }
 
 func (b *logBridge) enabled(l hclog.Level) bool {

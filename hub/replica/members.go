@@ -47,7 +47,7 @@ func (r *Replica) look() {
 	r.gate.Lock()
 	r.view.Store(now)
 	r.gate.Unlock()
-	r.log.Info("members of the cluster", "voters", len(now.voters), "others", len(now.others))
+	r.log.Info("members of the cluster", "nodes", len(now.others)+1, "voters", len(now.voters))
 	r.tend(now)
 	if t := r.leading(); t != nil {
 		t.recount()

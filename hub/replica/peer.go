@@ -37,10 +37,14 @@ type peer struct {
 	owed    int64         // bytes of blobs that it was told to store and has not answered for
 	work    chan struct{} // there is something in queue, or room for it
 	told    string        // the last failure to connect, so that it is logged once
+	made    time.Time
 }
 
+// meetTime is how long after a node has heard of another one may still be unknown there.
+const meetTime = 10 * time.Second
+
 func newPeer(r *Replica, id string, ctx context.Context) *peer {
-	p := &peer{r: r, id: id, asked: make(chan struct{}, 1), work: make(chan struct{}, 1)}
+	p := &peer{r: r, id: id, made: time.Now(), asked: make(chan struct{}, 1), work: make(chan struct{}, 1)}
 	p.ctx, p.cancel = context.WithCancel(ctx)
 	return p
 }
@@ -58,7 +62,9 @@ func (p *peer) run() {
 		if time.Since(began) > maxBackoff {
 			backoff = minBackoff
 		}
-		if text := err.Error(); text != p.told {
+		if text := err.Error(); errors.Is(err, fleet.Forbidden) && time.Since(p.made) < meetTime {
+			p.r.log.Debug("another node does not know this one yet", "node", p.id)
+		} else if text != p.told {
 			p.told = text
 			p.r.log.Warn("no connection to copy to another node", "node", p.id, "err", err)
 		}
