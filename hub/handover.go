@@ -119,7 +119,7 @@ func (h *Hub) Transfer(ctx context.Context, to string) error {
 	case errors.Is(err, consensus.ErrNotLeader):
 		return fleet.Say(fleet.Unavailable, "this node does not lead any more; try again")
 	}
-	return fmt.Errorf("%w: %w", fleet.Say(fleet.Unavailable, "node %s did not take leadership over in time; `tugline hub members` says who leads", to), err)
+	return fmt.Errorf("%w: %w", fleet.Say(fleet.Conflict, "node %s did not take leadership over in time; `tugline hub members` says who leads", to), err)
 }
 
 // Drain prepares a node for a planned stop, or ends that: a node that is drained

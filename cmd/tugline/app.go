@@ -186,11 +186,18 @@ func noCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	hint := ""
-	if near := nearest(cmd, args[0]); near != "" {
+	near := nearest(cmd, args[0])
+	if as, ok := calledElse[args[0]]; ok && near != "" {
+		near = as
+	}
+	if near != "" {
 		hint = fmt.Sprintf("; did you mean `%s %s`?", cmd.CommandPath(), near)
 	}
 	return usage("there is no command `%s %s`%s `%s --help` lists them", cmd.CommandPath(), args[0], orDot(hint), cmd.CommandPath())
 }
+
+// calledElse are words for what a flag of another command does.
+var calledElse = map[string]string{"undrain": "drain --back NODE"}
 
 // nearest gives the subcommand that a mistyped word is close to: two slips away at
 // most and less than half of the word, or that it begins. "" where none is.

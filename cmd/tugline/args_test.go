@@ -28,6 +28,7 @@ func TestWrongWordsAreExit2(t *testing.T) {
 		{"rnu", "did you mean `tugline run`?"},
 		{"harnes", "did you mean `tugline harness`?"},
 		{"conte", "did you mean `tugline context`?"},
+		{"hub undrain n-1", "did you mean `tugline hub drain --back NODE`?"},
 		{"job artifacts", "needs ID"},
 		{"job artifacts a b c", `does not take "c"`},
 		{"job nope", "no command `tugline job nope`"},

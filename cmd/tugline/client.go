@@ -347,7 +347,7 @@ func (c *client) why(err error) string {
 		return "the name " + dns.Name + " is not known; check the URL and the network"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "nothing listens there; is the hub running?"
-	case errors.As(err, &timeout) && timeout.Timeout():
+	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return "no answer in time; check the network and any firewall"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
 		return "it closed the connection"

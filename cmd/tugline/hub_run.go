@@ -73,7 +73,7 @@ from its cluster.`,
 			if fresh, err := emptyDir(cfg.Dir); err != nil {
 				return fail(exitUsage, "cannot look into %s: %v", cfg.Dir, err)
 			} else if fresh && !cfg.Bootstrap && cfg.Ticket == "" {
-				return usage("there is no hub in %s; add --bootstrap to make a new cluster there, or --ticket to join one, or name the directory of one", cfg.Dir)
+				return usage("there is no hub in %s. Where this machine was a node of a cluster and has lost its directory: run `tugline hub ticket --role hub --replace NODE` at another node, and join by that ticket with --ticket. Else add --bootstrap to make a new cluster there, or --ticket to join one, or name the directory of one", cfg.Dir)
 			}
 			var err error
 			if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil {

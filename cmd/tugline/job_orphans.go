@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,7 +50,14 @@ func (a *app) orphanListCommand() *cobra.Command {
 			for _, o := range os.Orphans {
 				t.add(o.ID, o.State, string(o.Job), o.RunnerName, ago(now, &o.FinishedAt), string(o.Failure), orphanLeft(&o))
 			}
-			return t.print(a.out)
+			if err := t.print(a.out); err != nil {
+				return err
+			}
+			if i := slices.IndexFunc(os.Orphans, func(o api.Orphan) bool { return o.State == "waiting" }); i >= 0 {
+				id := os.Orphans[i].ID
+				a.say("next: `tugline job orphans adopt %s` makes it an attempt of its job, `tugline job orphans discard %s --yes` lets it go", id, id)
+			}
+			return nil
 		},
 	}
 	c.Flags().BoolVar(&all, "all", false, "settled ones too")

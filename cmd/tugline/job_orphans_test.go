@@ -37,7 +37,7 @@ func TestOrphans(t *testing.T) {
 		asks string
 		says []string
 	}{
-		{[]string{"job", "orphans"}, 0, "GET /v1/orphans", []string{"1-4711", "01jlost", "studio", "2 commits, 2.0 KiB of output, more may come"}},
+		{[]string{"job", "orphans"}, 0, "GET /v1/orphans", []string{"1-4711", "01jlost", "studio", "2 commits, 2.0 KiB of output, more may come", "job orphans adopt 1-4711`", "job orphans discard 1-4711 --yes`"}},
 		{[]string{"job", "orphans", "list", "--all"}, 0, "GET /v1/orphans?all=true", []string{"1-4711"}},
 		{[]string{"job", "orphans", "--json"}, 0, "GET /v1/orphans", []string{`"rescue_ref"`}},
 		{[]string{"job", "orphans", "adopt", "1-4711"}, 0, "POST /v1/orphans/1-4711/adopt", []string{"is an attempt of job 01jlost now"}},
