@@ -48,7 +48,10 @@ func TestRotationNamesWhoIsAway(t *testing.T) {
 	if code, detail, took := a.rotate("hmac"); !names(code, detail, c.hub.id.Node) || took > keyCall+3*time.Second {
 		t.Errorf("a node that has just gone: %d after %s, %s", code, took, detail)
 	}
-	a.eventually("it is known to be away", func() bool { return a.hub.away(c.hub.id.Node) != nil })
+	known := func(id string) bool { // by whoever leads
+		return a.hub.away(id) != nil || b.hub.away(id) != nil
+	}
+	a.eventually("it is known to be away", func() bool { return known(c.hub.id.Node) })
 	for _, kind := range []string{"hmac", "signing", "ca", "mesh"} {
 		if code, detail, took := a.rotate(kind); !names(code, detail, c.hub.id.Node) || took > time.Second {
 			t.Errorf("rotate %s: %d after %s, %s", kind, code, took, detail)
@@ -63,9 +66,13 @@ func TestRotationNamesWhoIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	never := fleet.HubNode{ID: "n-never", MeshKey: key(mesh.NewKey()), SealKey: bytes.Repeat([]byte{9}, 32), Endpoints: []string{"127.0.0.1:9"}, Kinds: b.hub.self().Kinds}
-	a.must(&state.AdmitNode{Ticket: wire.SecretHash(tk.Secret), Node: never})
+	lead := a
+	if b.hub.leading.Load() {
+		lead = b
+	}
+	lead.must(&state.AdmitNode{Ticket: wire.SecretHash(tk.Secret), Node: never})
 	a.eventually("it learns, and is known to be away", func() bool {
-		return strings.Contains(a.roles(), "learner") && a.hub.away("n-never") != nil
+		return strings.Contains(a.roles(), "learner") && known("n-never")
 	})
 	a.eventually("a key that it can ask for later is replaced", func() bool { code, _, _ := a.rotate("signing"); return code == http.StatusOK })
 	if code, detail, took := a.rotate("mesh"); !names(code, detail, "n-never") || took > time.Second {
@@ -194,5 +201,17 @@ func TestRestoreAfterRotations(t *testing.T) {
 		if now, _ := n.hub.keys.public(); !bytes.Equal(me.MeshKey, now) {
 			t.Errorf("the record of node %s has another key than it uses", me.ID)
 		}
+	}
+}
+
+// TestARemovalWaitsForFarewells: that one who was removed earlier is being told of it is no
+// reason to refuse.
+func TestARemovalWaitsForFarewells(t *testing.T) {
+	a := startWith(t, func() Config { c := meshed(t.TempDir()); c.Bootstrap = true; return c }(), time.Now)
+	a.hub.removing.Lock()
+	time.AfterFunc(500*time.Millisecond, a.hub.removing.Unlock)
+	var p api.Problem
+	if code := a.call(http.MethodDelete, "/v1/members/n-nobody", "", nil, &p); code != http.StatusNotFound {
+		t.Errorf("%d: %s", code, p.Detail)
 	}
 }

@@ -17,7 +17,8 @@ const keysEvery = time.Second
 // keyPeers is how keys come to the other nodes and from them. Both are required where
 // there are others.
 type keyPeers struct {
-	// distribute returns once every other voter has the key on disk.
+	// distribute returns once every other voter has the key on disk. An error has a code,
+	// and names those who have not.
 	distribute func(ctx context.Context, k sealable) error
 	// fetch asks the other nodes for a generation of a key, and gives what take takes.
 	fetch func(ctx context.Context, kind string, generation uint64) ([]byte, error)

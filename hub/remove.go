@@ -14,8 +14,8 @@ import (
 // already is no error: whoever asked by way of that node itself does not hear the answer,
 // and asks again.
 func (h *Hub) Remove(ctx context.Context, actor state.Head, id, why string, force bool) error {
-	if !h.removing.TryLock() { // what is safe is judged by the members as they are
-		return fmt.Errorf("another node is being removed; ask again: %w", fleet.Conflict)
+	if err := h.begin(ctx); err != nil { // what is safe is judged by the members as they are
+		return err
 	}
 	defer h.removing.Unlock()
 	if n, ok := h.entries.View().Node(id); ok && n.Removed() {
@@ -48,6 +48,19 @@ func (h *Hub) Remove(ctx context.Context, actor state.Head, id, why string, forc
 		h.bid(ctx, id, n.RemovedWhy)
 	}
 	return nil
+}
+
+// begin takes removing. It waits for as long as one that was removed earlier is told of
+// it, which happens every few seconds while such a node is away.
+func (h *Hub) begin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, farewellTime+time.Second)
+	defer cancel()
+	return awaitEvery(ctx, farewellPause, func() error {
+		if h.removing.TryLock() {
+			return nil
+		}
+		return fmt.Errorf("another node is being removed; ask again: %w", fleet.Conflict)
+	})
 }
 
 // makeWay takes the vote of a node that another one is about to replace. It is called

@@ -197,7 +197,8 @@ func TestHubWithoutItsNewestKey(t *testing.T) {
 func TestDistributeFails(t *testing.T) {
 	n := start(t, t.TempDir(), true)
 	var sent []*heldKey
-	away := errors.New("node n-2 does not answer")
+	var p api.Problem
+	away := errAway("n-2")
 	n.hub.keyPeers.distribute = func(_ context.Context, k sealable) error {
 		s, err := loadSelf(t.TempDir())
 		if err != nil {
@@ -215,8 +216,8 @@ func TestDistributeFails(t *testing.T) {
 		sent = append(sent, f.Keys...)
 		return away
 	}
-	if status := n.call("POST", "/v1/keys/rotate", "", api.RotateRequest{Kind: "hmac"}, nil); status != http.StatusServiceUnavailable || len(n.keys()) != 3 {
-		t.Errorf("status %d, %d keys; want a refusal that changes nothing", status, len(n.keys()))
+	if status := n.call("POST", "/v1/keys/rotate", "", api.RotateRequest{Kind: "hmac"}, &p); status != http.StatusConflict || !strings.Contains(p.Detail, "n-2") || len(n.keys()) != 3 {
+		t.Errorf("status %d, %q, %d keys; want a refusal that names the node and changes nothing", status, p.Detail, len(n.keys()))
 	}
 	away = nil
 	if status := n.call("POST", "/v1/keys/rotate", "", api.RotateRequest{Kind: "hmac"}, nil); status != http.StatusOK || len(n.keys()) != 4 {
