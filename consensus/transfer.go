@@ -22,6 +22,7 @@ var (
 	ErrAway = errors.New("does not answer")
 	// errTold says that a node was told to lead, and that it is not known whether it does.
 	errTold = errors.New("it was told to lead and has not yet begun")
+	errSlow = errors.New("it did not get what it lacks in time")
 )
 
 // Leader is the id of the node that leads as far as this one knows, or "".
@@ -145,7 +146,7 @@ func (n *Node) transfer(ctx context.Context, id string) error {
 		waited := time.Since(begun) > n.cfg.Heartbeat
 		lacks := n.progress(id).match < n.raft.LastIndex()
 		if lacks && waited {
-			return ErrBehind
+			return errSlow
 		}
 		if !lacks && (waited || len(n.slots) == 0) {
 			break

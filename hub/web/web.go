@@ -164,7 +164,7 @@ func New(c Config) *Server {
 	}
 	hc.Security = []map[string][]string{{"token": {}}}
 	s.api = humago.New(s.mux, hc)
-	s.api.UseMiddleware(s.place, s.authenticate, s.fresh)
+	s.api.UseMiddleware(s.place, s.authenticate, s.asked, s.fresh)
 	s.jobRoutes()
 	s.logRoutes()
 	s.blobRoutes()
