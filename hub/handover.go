@@ -45,7 +45,7 @@ func (h *Hub) heir() (id string, ok bool) {
 	}
 	var best peer.Sample
 	for _, s := range h.peers.Samples() {
-		if s.ID == h.id.Node || s.Err != nil || s.Heard.IsZero() || time.Since(s.Heard) > alive || unfitToLead(s) != "" || h.node.CanLead(s.ID) != nil {
+		if s.ID == h.id.Node || s.Err != nil || s.Heard.IsZero() || time.Since(s.Heard) > alive || h.unfitToLead(s) != "" || h.node.CanLead(s.ID) != nil {
 			continue
 		}
 		if best.ID == "" || s.Facts.Last > best.Facts.Last {
@@ -56,7 +56,8 @@ func (h *Hub) heir() (id string, ok bool) {
 }
 
 // unfitToLead says why a node that was asked how it is should not lead, or is empty.
-func unfitToLead(s peer.Sample) string {
+func (h *Hub) unfitToLead(s peer.Sample) string {
+	off := h.off(s.Offset)
 	switch f := s.Facts; {
 	case f.Draining:
 		return "is drained and leads no more; `tugline hub drain --back " + s.ID + "` ends that"
@@ -64,8 +65,8 @@ func unfitToLead(s peer.Sample) string {
 		return "has a full disk"
 	case f.Stalled:
 		return "has a disk that is too slow for a leader's log"
-	case s.Offset.Abs() > maxApart:
-		return fmt.Sprintf("has a clock that is %s off", s.Offset.Round(time.Second))
+	case off.Abs() > maxApart:
+		return fmt.Sprintf("has a clock that is %s off", off.Round(time.Second))
 	}
 	return ""
 }
@@ -101,7 +102,7 @@ func (h *Hub) Transfer(ctx context.Context, to string) error {
 	}
 	if h.peers != nil {
 		for _, s := range h.peers.Samples() {
-			if why := unfitToLead(s); s.ID == to && to != h.id.Node && why != "" {
+			if why := h.unfitToLead(s); s.ID == to && to != h.id.Node && why != "" {
 				return fmt.Errorf("node %s %s: %w", to, why, fleet.Conflict)
 			}
 		}

@@ -30,29 +30,41 @@ type voice struct {
 // A node that hears nobody is judged by its own clock alone, elsewhere: without a
 // quorum it commits nothing anyway. The error wraps clock_skew.
 func agree(wall, stateTime time.Time, others []voice) error {
+	clocks, low, high := middle(wall, stateTime, others)
+	off := apart(0, low, high)
+	if off.Abs() <= maxApart {
+		return nil
+	}
+	median := -off
+	const form = "2006-01-02 15:04:05 MST"
+	return fmt.Errorf("this machine's clock says %s, and the median of %d hub nodes' clocks says %s: set the clock: %w",
+		wall.UTC().Format(form), clocks, wall.Add(median).UTC().Format(form), fleet.ClockSkew)
+}
+
+// middle gives how many clocks were heard, this one with them, and how far their median
+// is ahead of this one: the two in the middle, of which either will do, or one twice.
+func middle(wall, stateTime time.Time, others []voice) (clocks int, low, high time.Duration) {
 	offsets := []time.Duration{0} // of each clock to this one
 	for _, v := range others {
 		if v.age <= voiceLife {
 			offsets = append(offsets, v.wall.Add(v.age).Sub(wall))
 		}
 	}
-	if len(offsets) == 1 {
-		return nil
-	}
-	clocks := len(offsets)
-	if clocks%2 == 0 && !stateTime.IsZero() {
+	clocks = len(offsets)
+	if clocks > 1 && clocks%2 == 0 && !stateTime.IsZero() {
 		offsets = append(offsets, stateTime.Sub(wall))
 	}
 	slices.Sort(offsets)
-	low, high := offsets[(len(offsets)-1)/2], offsets[len(offsets)/2]
-	if low <= maxApart && high >= -maxApart { // of two in the middle either will do
-		return nil
+	return clocks, offsets[(len(offsets)-1)/2], offsets[len(offsets)/2]
+}
+
+// apart is how far a clock is ahead of the median.
+func apart(offset, low, high time.Duration) time.Duration {
+	switch {
+	case offset < low:
+		return offset - low
+	case offset > high:
+		return offset - high
 	}
-	median := low
-	if high < -maxApart {
-		median = high
-	}
-	const form = "2006-01-02 15:04:05 MST"
-	return fmt.Errorf("this machine's clock says %s, and the median of %d hub nodes' clocks says %s: set the clock: %w",
-		wall.UTC().Format(form), clocks, wall.Add(median).UTC().Format(form), fleet.ClockSkew)
+	return 0
 }

@@ -151,6 +151,7 @@ func (h *Hub) member(n *fleet.HubNode, group []consensus.Member, s peer.Sample, 
 		m.ClockOffset = s.Offset.Milliseconds()
 	}
 	setBack := h.node.Refused()[n.ID]
+	off := h.off(s.Offset)
 	switch f := s.Facts; {
 	case setBack != "" && !m.Self:
 		m.Health, m.Detail = "set_back", setBack
@@ -165,8 +166,8 @@ func (h *Hub) member(n *fleet.HubNode, group []consensus.Member, s peer.Sample, 
 		m.Health, m.Detail = "disk_full", "it takes no new output and does not lead"
 	case f.Stalled:
 		m.Health, m.Detail = "slow_disk", "the disk under its log is too slow for a leader's"
-	case s.Offset.Abs() > maxApart:
-		m.Health, m.Detail = "clock_skew", fmt.Sprintf("its clock is %s off", s.Offset.Round(time.Second))
+	case off.Abs() > maxApart:
+		m.Health, m.Detail = "clock_skew", fmt.Sprintf("its clock is %s off", off.Round(time.Second))
 	case f.Draining:
 		m.Health, m.Detail = "draining", "it does not lead, and may be stopped"
 	case !m.Whole() && m.Role != "voter":

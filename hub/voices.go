@@ -50,3 +50,10 @@ func (h *Hub) heardVoices() []voice {
 	}
 	return out
 }
+
+// off is how far a clock is ahead of the median of the voters', given how far it is ahead
+// of this node's, which may be the one that is wrong.
+func (h *Hub) off(ahead time.Duration) time.Duration {
+	_, low, high := middle(h.entries.clock.wall(), h.entries.state.Time(), h.voices())
+	return apart(ahead, low, high)
+}

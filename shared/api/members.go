@@ -25,7 +25,7 @@ type Member struct {
 	Replication     bool   `json:"replication_known"`      // that is all of it; else it may lack more
 	DiskFree        int64  `json:"disk_free_bytes"`
 	DiskFull        bool   `json:"disk_full"`
-	ClockOffset     int64  `json:"clock_offset_ms"` // of its clock to that of the node that looked
+	ClockOffset     int64  `json:"clock_offset_ms"` // of its clock to that of the node that looked; health judges it by the median of all
 	Uptime          string `json:"uptime"`
 }
 
