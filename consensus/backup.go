@@ -13,14 +13,15 @@ import (
 
 // A backup is
 //
-//	"TUGLINE-BACKUP\n", version (4 bytes), index (8), term (8)
+//	"TUGLINE-BACKUP\n", version (4 bytes), index (8), term (8), in version 2 number (8)
 //	parts: length (4 bytes, 1 to 1 MiB), bytes of the state machine; length 0 ends them
 //	SHA-256 of all that
 const (
-	backupMagic   = "TUGLINE-BACKUP\n"
-	backupVersion = 1
-	backupPart    = 256 << 10
-	backupMaxPart = 1 << 20
+	backupMagic    = "TUGLINE-BACKUP\n"
+	backupVersion  = 1 // the number of the last command is the index
+	backupNumbered = 2
+	backupPart     = 256 << 10
+	backupMaxPart  = 1 << 20
 )
 
 // ErrBackup says that what was read is no whole and undamaged backup of a version that
@@ -29,8 +30,9 @@ var ErrBackup = errors.New("not a whole backup of a known version")
 
 // Backup describes one.
 type Backup struct {
-	Index uint64 // newest entry in it
-	Term  uint64 // of the group when it was made
+	Index  uint64 // newest entry in it
+	Number uint64 // of the newest command in it
+	Term   uint64 // of the group when it was made
 }
 
 // Backup writes the state as of one moment, which is that of the newest entry applied
@@ -46,7 +48,7 @@ func (n *Node) Backup(ctx context.Context, w io.Writer) (Backup, error) {
 	if err != nil {
 		return Backup{}, fmt.Errorf("backup: %w", err)
 	}
-	b := Backup{Index: v.applied, Term: n.raft.CurrentTerm()}
+	b := Backup{Index: v.applied, Number: v.number, Term: n.raft.CurrentTerm()}
 	if err := writeBackup(ctx, w, b, v.write); err != nil {
 		return Backup{}, fmt.Errorf("backup: %w", err)
 	}
@@ -56,8 +58,15 @@ func (n *Node) Backup(ctx context.Context, w io.Writer) (Backup, error) {
 func writeBackup(ctx context.Context, w io.Writer, b Backup, write func(io.Writer) error) error {
 	sum := sha256.New()
 	p := &parts{ctx: ctx, w: io.MultiWriter(w, sum)}
-	head := binary.BigEndian.AppendUint32([]byte(backupMagic), backupVersion)
+	version := uint32(backupVersion)
+	if b.Number != b.Index {
+		version = backupNumbered
+	}
+	head := binary.BigEndian.AppendUint32([]byte(backupMagic), version)
 	head = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(head, b.Index), b.Term)
+	if version == backupNumbered {
+		head = binary.BigEndian.AppendUint64(head, b.Number)
+	}
 	if _, err := p.w.Write(head); err != nil {
 		return err
 	}
@@ -121,10 +130,22 @@ func ReadBackup(r io.Reader, load func(io.Reader) error) (Backup, error) {
 		return Backup{}, err
 	}
 	rest, ok := bytes.CutPrefix(head, []byte(backupMagic))
-	if !ok || binary.BigEndian.Uint32(rest) != backupVersion {
+	if !ok {
 		return Backup{}, ErrBackup
 	}
-	b := Backup{binary.BigEndian.Uint64(rest[4:]), binary.BigEndian.Uint64(rest[12:])}
+	b := Backup{Index: binary.BigEndian.Uint64(rest[4:]), Term: binary.BigEndian.Uint64(rest[12:])}
+	switch binary.BigEndian.Uint32(rest) {
+	case backupVersion:
+		b.Number = b.Index
+	case backupNumbered:
+		number := make([]byte, 8)
+		if err := u.read(number); err != nil {
+			return Backup{}, err
+		}
+		b.Number = binary.BigEndian.Uint64(number)
+	default:
+		return Backup{}, ErrBackup
+	}
 	if load != nil {
 		if err := load(u); err != nil {
 			return b, err

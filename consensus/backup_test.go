@@ -222,15 +222,17 @@ func TestBackupEndsWithItsContext(t *testing.T) {
 }
 
 func FuzzReadBackup(f *testing.F) {
-	var out bytes.Buffer
-	err := writeBackup(f.Context(), &out, Backup{7, 2}, func(w io.Writer) error {
-		_, err := io.WriteString(w, "state")
-		return err
-	})
-	if err != nil {
-		f.Fatal(err)
+	for _, b := range []Backup{{Index: 7, Number: 7, Term: 2}, {Index: 7, Number: 9, Term: 2}} {
+		var out bytes.Buffer
+		err := writeBackup(f.Context(), &out, b, func(w io.Writer) error {
+			_, err := io.WriteString(w, "state")
+			return err
+		})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(out.Bytes())
 	}
-	f.Add(out.Bytes())
 	f.Add([]byte(backupMagic))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var state bytes.Buffer

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// MaxEntry is the largest entry that Propose takes, in bytes.
+	// MaxEntry is the largest command that Propose takes, and the largest pack of
+	// several, in bytes.
 	MaxEntry = 256 << 10
 
 	// maxBatch is raft's own upper bound for entries in one append.
@@ -28,12 +29,13 @@ const (
 // called at the same time; the write function that Snapshot returns runs
 // beside later Applies.
 type FSM interface {
-	// Apply takes one committed entry. index grows from call to call and is
-	// the same on every node. result goes to the Propose that made the entry,
+	// Apply takes one committed command. number grows from call to call and is
+	// the same on every node: the index of the command's entry, or more where
+	// entries had several. result goes to the Propose that made the command,
 	// if that was on this node; a refusal is a result. An error means that the
-	// entry can't be decoded or applied: it stops the node, and Apply is not
-	// called again. entry must not be changed, and not be kept.
-	Apply(index uint64, entry []byte) (result any, err error)
+	// command can't be decoded or applied: it stops the node, and Apply is not
+	// called again. command must not be changed, and not be kept.
+	Apply(number uint64, command []byte) (result any, err error)
 	// Snapshot returns a function that writes the state as of now. Snapshot
 	// itself must be cheap, applying waits for it; the function may take its
 	// time and is called at most once.
@@ -97,6 +99,9 @@ type Config struct {
 	// and says whether there is more room now: then it is tried once more before the node
 	// stops. Default: there is no way.
 	MakeRoom func() bool
+	// Packs says whether several commands may go into one entry now: every node of
+	// the group can read such a one. Default: always.
+	Packs func() bool
 	// Memory takes the place of Dir and of the disk in simulations.
 	Memory *Memory
 }

@@ -51,12 +51,16 @@ var (
 type FatalError struct {
 	Op    string // apply, restore, append, read, save, cut, join, or rejoin
 	Index uint64 // log index where one is known, else 0
+	Part  int    // which of the commands of a pack, from 1 on; else 0
 	Err   error
 }
 
 func (e *FatalError) Error() string {
-	if e.Index == 0 {
+	switch {
+	case e.Index == 0:
 		return fmt.Sprintf("%s: %v", e.Op, e.Err)
+	case e.Part > 0:
+		return fmt.Sprintf("%s command %d of entry %d: %v", e.Op, e.Part, e.Index, e.Err)
 	}
 	return fmt.Sprintf("%s entry %d: %v", e.Op, e.Index, e.Err)
 }

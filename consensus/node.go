@@ -51,6 +51,7 @@ type Node struct {
 	snaps *snapshotStore
 
 	slots      chan struct{} // one token per proposal or barrier that raft may hold
+	gather     gatherer
 	pending    chan pending  // what raft holds, about in the order of the log
 	drained    chan struct{} // closed once raft has ended: nothing pending is left
 	collected  chan struct{} // closed when collect has returned
@@ -112,6 +113,7 @@ func open(cfg Config, layer func(backend) backend) (_ *Node, err error) {
 	n.leadership.changed = make(chan struct{})
 	n.known.init()
 	rand.Read(n.known.run[:])
+	n.gather.hand = n.hand
 	n.fsm = &machine{fsm: cfg.FSM, fail: n.fail, setBack: func() bool { return n.restoring.Load() > 0 }}
 	if err := n.openStore(layer); err != nil {
 		return nil, err
@@ -202,7 +204,7 @@ func (n *Node) openStore(layer func(backend) backend) error {
 		return n.opening(err)
 	}
 	n.snaps = snaps
-	n.store = newLogStore(layer(base), n.cfg.Stall, n.fail, snaps.oldest, n.commitIndex, &n.known.keep)
+	n.store = newLogStore(layer(base), n.cfg.Stall, n.fail, snaps.oldest, n.commitIndex, &n.known.keep, n.gather.stored)
 	n.store.makeRoom = n.cfg.MakeRoom
 	return nil
 }

@@ -18,9 +18,11 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// Entry is one entry of a log on disk.
+// Entry is one entry of a log on disk, or one command of an entry that has several.
 type Entry struct {
 	Index   uint64
+	Part    int    // which of several commands, from 1 on; else 0
+	Number  uint64 // of a command; 0 where it does not follow from what is on disk, as in front of a snapshot
 	Term    uint64
 	At      time.Time // when its leader took it, zero if that is not known
 	Kind    string    // command, members, barrier, or noop
@@ -28,8 +30,8 @@ type Entry struct {
 	Members []Member  // of an entry about members
 }
 
-// Dump calls fn with every entry of the log in dir, the oldest first, until fn returns
-// an error. Entries that are in a snapshot may be missing, and the newest ones may not
+// Dump calls fn with every entry of the log in dir and every command of each, the oldest
+// first, until fn returns an error. Entries that are in a snapshot may be missing, and the newest ones may not
 // be committed. It changes nothing, and returns ErrLocked while a node has dir open.
 func Dump(dir string, fn func(Entry) error) error {
 	o, err := openOffline(dir, true)
@@ -37,10 +39,62 @@ func Dump(dir string, fn func(Entry) error) error {
 		return fmt.Errorf("dump %s: %w", dir, err)
 	}
 	defer o.Close()
-	if err := o.each(0, func(l *raft.Log) error { return fn(entry(l)) }); err != nil {
+	if err := o.dump(fn); err != nil {
 		return fmt.Errorf("dump %s: %w", dir, err)
 	}
 	return nil
+}
+
+func (o *offline) dump(fn func(Entry) error) error {
+	from, number, err := o.numbered()
+	if err != nil {
+		return err
+	}
+	return o.each(0, func(l *raft.Log) error {
+		e := entry(l)
+		if e.Kind != "command" {
+			return fn(e)
+		}
+		commands, err := Commands(l.Data)
+		if err != nil {
+			return fn(e) // whoever reads the data will see
+		}
+		for i, c := range commands {
+			if e.Data = c; len(commands) > 1 {
+				e.Part = i + 1
+			}
+			if l.Index > from {
+				number = max(number+1, l.Index)
+				e.Number = number
+			}
+			if err := fn(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// numbered gives the newest entry in the snapshot, and the number of the last command
+// there.
+func (o *offline) numbered() (index, number uint64, err error) {
+	all, err := o.snapshots()
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, s := range all {
+		if !s.whole() {
+			continue
+		}
+		f, err := os.Open(s.path)
+		if err != nil {
+			return 0, 0, err
+		}
+		defer f.Close()
+		_, number, err = readHead(f)
+		return s.Index, number, err
+	}
+	return 0, 0, nil
 }
 
 func entry(l *raft.Log) Entry {
@@ -163,12 +217,13 @@ func (o *offline) replay(fsm FSM) (c Contents, err error) {
 	if id, err := o.store.Get(keyNode); err == nil {
 		c.NodeID = string(id)
 	}
-	snap, err := o.restore(fsm)
+	m := &machine{fsm: fsm, fail: func(*FatalError) {}, setBack: func() bool { return false }}
+	snap, err := o.restore(m)
 	if err != nil {
 		return c, err
 	}
 	if snap != nil {
-		c.Snapshot, c.Last, c.Applied = snap.Index, snap.Index, snap.applied
+		c.Snapshot, c.Last = snap.Index, snap.Index
 		c.Committed = max(c.Committed, snap.Index)
 		c.Members = members(snap.Configuration)
 	}
@@ -184,15 +239,14 @@ func (o *offline) replay(fsm FSM) (c Contents, err error) {
 		switch {
 		case l.Type == raft.LogConfiguration:
 			c.Members = members(raft.DecodeConfiguration(l.Data))
-		case l.Type == raft.LogCommand && c.Refused == nil:
-			if _, err := fsm.Apply(l.Index, l.Data); err != nil {
-				c.Refused = &FatalError{Op: "apply", Index: l.Index, Err: err}
-				return nil
-			}
-			c.Applied = l.Index
+		case l.Type == raft.LogCommand:
+			m.apply(l) // but for the first that it refuses and those behind
 		}
 		return nil
 	})
+	if c.Applied = m.applied.Load(); m.fatal.Load() != nil {
+		c.Refused = m.fatal.Load()
+	}
 	if err == nil && c.Last == 0 {
 		err = ErrEmpty
 	}
@@ -205,13 +259,12 @@ func (o *offline) replay(fsm FSM) (c Contents, err error) {
 // diskSnapshot is what raft notes beside a snapshot.
 type diskSnapshot struct {
 	raft.SnapshotMeta
-	CRC     []byte
-	applied uint64
-	path    string
+	CRC  []byte
+	path string
 }
 
-// restore gives the newest undamaged snapshot to fsm; there may be none.
-func (o *offline) restore(fsm FSM) (*diskSnapshot, error) {
+// restore gives the newest undamaged snapshot to m; there may be none.
+func (o *offline) restore(m *machine) (*diskSnapshot, error) {
 	all, err := o.snapshots()
 	if err != nil {
 		return nil, err
@@ -225,11 +278,9 @@ func (o *offline) restore(fsm FSM) (*diskSnapshot, error) {
 			return nil, err
 		}
 		defer f.Close()
-		m := &machine{fsm: fsm, fail: func(*FatalError) {}, setBack: func() bool { return false }}
 		if err := m.Restore(f); err != nil {
 			return nil, err
 		}
-		s.applied = m.applied.Load()
 		return s, nil
 	}
 	if len(all) > 0 {

@@ -8,20 +8,22 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Propose appends entry to the log and returns what the state machine made of
-// it, once it is fsynced by a majority and applied here, and the entry's index.
-// entry must not be changed before Propose has returned, nor after an
-// ErrUnknown.
+// Propose appends command to the log and returns what the state machine made of
+// it, once it is fsynced by a majority and applied here, and the command's number.
+// command must not be changed before Propose has returned, nor after an
+// ErrUnknown. Its first byte may be any but 0xf0.
 //
 // ErrNotLeader, ErrHandingOver (which is one), ErrTooBig, ErrClosed, and the context's
 // own cause say that nothing was proposed. ErrUnknown says that it may have been: it is also the
-// answer where ctx ends while raft holds the entry. A *FatalError says that
-// this very entry is committed and stopped the node.
-func (n *Node) Propose(ctx context.Context, entry []byte) (result any, index uint64, err error) {
-	if len(entry) > MaxEntry {
-		return nil, 0, fmt.Errorf("propose %d bytes, at most %d: %w", len(entry), MaxEntry, ErrTooBig)
-	}
-	if n.leadership.isHeld() {
+// answer where ctx ends while raft holds the command. A *FatalError says that
+// this very command is committed and stopped the node.
+func (n *Node) Propose(ctx context.Context, command []byte) (result any, number uint64, err error) {
+	switch {
+	case len(command) > MaxEntry:
+		return nil, 0, fmt.Errorf("propose %d bytes, at most %d: %w", len(command), MaxEntry, ErrTooBig)
+	case isPack(command):
+		return nil, 0, fmt.Errorf("propose: the command %w", errMarked)
+	case n.leadership.isHeld():
 		return nil, 0, fmt.Errorf("propose: %w", ErrNotLeader)
 	}
 	if err := n.enter(ctx); err != nil {
@@ -31,18 +33,50 @@ func (n *Node) Propose(ctx context.Context, entry []byte) (result any, index uin
 		n.leave()
 		return nil, 0, fmt.Errorf("propose: %w", ErrHandingOver)
 	}
-	f := n.raft.Apply(entry, 0)
-	if err := n.await(ctx, f); err != nil {
+	c := n.gather.add(command, !n.packs())
+	if err := n.answerTo(ctx, c); err != nil {
 		return nil, 0, fmt.Errorf("propose: %w", err)
 	}
-	if err := f.Error(); err != nil {
-		return nil, 0, fmt.Errorf("propose: %w", classify(err, f.Index()))
+	if err := c.answer.err; err != nil {
+		return nil, 0, fmt.Errorf("propose: %w", err)
 	}
-	o := f.Response().(outcome)
-	if o.err != nil {
-		return nil, 0, fmt.Errorf("propose: %w", o.err)
+	return c.answer.result, c.answer.number, nil
+}
+
+// packs says whether several commands may go into one entry now.
+func (n *Node) packs() bool { return n.cfg.Packs == nil || n.cfg.Packs() }
+
+// answerTo waits for the answer to c as long as ctx allows, and no longer than the
+// node lives. What raft was given can't be called back, what it was not can.
+func (n *Node) answerTo(ctx context.Context, c *proposal) (err error) {
+	select {
+	case <-c.pack.done:
+		return nil
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-n.stopped:
+		err = n.refused()
 	}
-	return o.result, f.Index(), nil
+	if n.gather.giveUp(c) {
+		n.leave()
+		return err
+	}
+	select {
+	case <-c.pack.done:
+		return nil
+	default:
+		return unknown(err)
+	}
+}
+
+// hand gives a pack to raft.
+func (n *Node) hand(p *pack) {
+	p.future = n.raft.Apply(p.entry, 0)
+	n.pending <- pending{p.future, len(p.sent), func() {
+		p.settle()
+		close(p.done)
+		n.gather.answered(p)
+	}}
 }
 
 // Barrier waits until every entry committed before it is applied here. Only
@@ -69,8 +103,9 @@ func (n *Node) Barrier(ctx context.Context) error {
 	return nil
 }
 
-// enter takes a slot. There are no more slots than raft's queue has room for, so
-// that handing over never blocks. An error means that nothing was handed over.
+// enter takes a slot, one for each command. There are no more slots than raft's queue
+// has room for, so that handing over never blocks. An error means that nothing was
+// handed over.
 func (n *Node) enter(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -96,13 +131,14 @@ func (n *Node) leave() { <-n.slots }
 // pending is a future that raft owes an answer.
 type pending struct {
 	future raft.Future
-	done   chan struct{}
+	slots  int    // that it takes
+	done   func() // called once it has its answer; does not wait
 }
 
 // await waits for f as long as ctx allows; an error says that f is still open.
 // What raft holds can't be called back.
 func (n *Node) await(ctx context.Context, f raft.Future) error {
-	done := n.hand(f)
+	done := n.watch(f)
 	select {
 	case <-done:
 		return nil
@@ -118,11 +154,11 @@ func (n *Node) await(ctx context.Context, f raft.Future) error {
 	}
 }
 
-// hand gives f to collect, which closes what is returned once f has its answer.
-func (n *Node) hand(f raft.Future) <-chan struct{} {
-	p := pending{f, make(chan struct{})}
-	n.pending <- p // there is room for as many as there are slots
-	return p.done
+// watch gives f to collect, which closes what is returned once f has its answer.
+func (n *Node) watch(f raft.Future) <-chan struct{} {
+	done := make(chan struct{})
+	n.pending <- pending{f, 1, func() { close(done) }} // there is room for as many as there are slots
+	return done
 }
 
 // collect waits for futures in place of those who proposed, because a future
@@ -134,8 +170,10 @@ func (n *Node) collect() {
 		select {
 		case p := <-n.pending:
 			p.future.Error()
-			close(p.done)
-			n.leave()
+			p.done()
+			for range p.slots {
+				n.leave()
+			}
 		case <-n.drained:
 			return
 		}

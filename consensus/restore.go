@@ -3,7 +3,6 @@ package consensus
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -22,7 +21,7 @@ type Checker interface {
 // Restore sets the whole group back to a backup, and returns once a majority has taken
 // it. The backup is read to its end, checked, and shown to a Checker first; until then
 // nothing is changed. What is proposed meanwhile has an unknown outcome. The members
-// stay, and indexes go on from where they were. Only the leader can do it; errors are
+// stay, and indexes and numbers go on from where they were. Only the leader can do it; errors are
 // otherwise those of Propose, or ErrBackup.
 func (n *Node) Restore(ctx context.Context, r io.Reader) error {
 	if err := n.leads("restore", nil); err != nil {
@@ -64,26 +63,45 @@ func (f *later) Error() error {
 	return f.err
 }
 
+// numberMargin is for commands that another leader may have had committed, where this
+// node has lost its leadership and got it back while it was to set the group back.
+const numberMargin = 1 << 20
+
 // restore has raft take the state in body, which becomes that of an entry behind all
-// others.
+// others. Numbers go on from where they were too. So that it is known where that is,
+// nothing is handed over until it is done, and all that was is applied first.
 func (n *Node) restore(body *os.File, b Backup) error {
 	st, err := body.Stat()
 	if err != nil {
 		return err
 	}
+	n.gather.hold(true)
+	defer n.gather.hold(false)
+	if err := n.raft.Barrier(0).Error(); err != nil { // in the place in raft's queue that the slot of this call has
+		return n.notSetBack(err)
+	}
 	index := max(n.raft.LastIndex()+1, b.Index)
-	head := binary.BigEndian.AppendUint64([]byte(snapshotMagic), index)
+	number := max(index, b.Number)
+	if at := n.fsm.reached(); at >= number || n.packs() {
+		number = max(number, at) + numberMargin
+	}
+	head := appendHead(nil, index, number)
 	meta := &raft.SnapshotMeta{Version: 1, Index: b.Index, Term: b.Term, Size: int64(len(head)) + st.Size()}
-	err = n.raft.Restore(meta, io.MultiReader(bytes.NewReader(head), body), 0)
+	if err := n.raft.Restore(meta, io.MultiReader(bytes.NewReader(head), body), 0); err != nil || n.Err() != nil {
+		return n.notSetBack(err)
+	}
+	return nil
+}
+
+// notSetBack says why the group was not set back, or may not have been.
+func (n *Node) notSetBack(err error) error {
 	switch {
 	case n.Err() != nil:
 		return n.Err()
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		return ErrNotLeader
-	case err != nil:
-		return unknown(err)
 	}
-	return nil
+	return unknown(err)
 }
 
 // unpack reads and checks a whole backup. The state machine's bytes are in a file

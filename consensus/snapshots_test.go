@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/raft"
 )
 
 func TestSnapshotAndRestoreEqualReplay(t *testing.T) {
@@ -102,7 +103,7 @@ func TestCutInChunks(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newLogStore(b, Stall{time.Second, time.Second}, func(e *FatalError) { t.Error(e) },
-		func() uint64 { return 3500 }, func() uint64 { return 1 }, new(atomic.Pointer[[]byte]))
+		func() uint64 { return 3500 }, func() uint64 { return 1 }, new(atomic.Pointer[[]byte]), func([]*raft.Log) {})
 	defer s.Close()
 	const last = 5000
 	for i := uint64(1); i <= last; i += 500 {
@@ -137,7 +138,7 @@ func TestCommittedEntriesAreNotCut(t *testing.T) {
 	}
 	var stopped *FatalError
 	s := newLogStore(b, Stall{time.Second, time.Second}, func(e *FatalError) { stopped = e },
-		func() uint64 { return 0 }, func() uint64 { return 60 }, new(atomic.Pointer[[]byte]))
+		func() uint64 { return 0 }, func() uint64 { return 60 }, new(atomic.Pointer[[]byte]), func([]*raft.Log) {})
 	defer s.Close()
 	if err := s.StoreLogs(entries(1, 100)); err != nil {
 		t.Fatal(err)

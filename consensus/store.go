@@ -45,11 +45,12 @@ type logStore struct {
 	commitIndex    func() uint64
 	heard          *atomic.Pointer[[]byte] // of other nodes, and not on disk yet
 	makeRoom       func() bool             // on a disk that is full; nil: there is no way
+	stored         func([]*raft.Log)       // hears what was stored, or could not be
 	pace           pace
 }
 
-func newLogStore(b backend, stall Stall, fail func(*FatalError), oldestSnapshot, commitIndex func() uint64, heard *atomic.Pointer[[]byte]) *logStore {
-	s := &logStore{backend: b, fail: fail, oldestSnapshot: oldestSnapshot, commitIndex: commitIndex, heard: heard}
+func newLogStore(b backend, stall Stall, fail func(*FatalError), oldestSnapshot, commitIndex func() uint64, heard *atomic.Pointer[[]byte], stored func([]*raft.Log)) *logStore {
+	s := &logStore{backend: b, fail: fail, oldestSnapshot: oldestSnapshot, commitIndex: commitIndex, heard: heard, stored: stored}
 	s.pace.p99, s.pace.slot, s.pace.wake = stall.P99, stall.For/paceSlots, make(chan struct{}, 1)
 	return s
 }
@@ -74,6 +75,7 @@ func (s *logStore) StoreLogs(logs []*raft.Log) error {
 	if err != nil {
 		s.fail(&FatalError{Op: "append", Index: logs[0].Index, Err: err})
 	}
+	s.stored(logs)
 	return err
 }
 

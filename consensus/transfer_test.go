@@ -183,7 +183,7 @@ func TestHungDiskGivesLeadershipAway(t *testing.T) {
 }
 
 func TestPace(t *testing.T) {
-	s := newLogStore(nil, Stall{P99: 2 * time.Second, For: 10 * time.Second}, nil, nil, nil, nil)
+	s := newLogStore(nil, Stall{P99: 2 * time.Second, For: 10 * time.Second}, nil, nil, nil, nil, nil)
 	p := &s.pace
 	now := time.Unix(1e9, 0)
 	step := func(takes time.Duration) (stalled bool) {

@@ -110,7 +110,7 @@ func (h *Hub) Backup(ctx context.Context, w io.Writer, passphrase string, output
 	}
 	a := &archiver{tar: tar.NewWriter(w)}
 	man := api.Backup{
-		Version: archiveVersion, Cluster: m.Cluster, Epoch: m.Epoch, Index: b.Index, Term: b.Term, MadeAt: h.wall().UTC(),
+		Version: archiveVersion, Cluster: m.Cluster, Epoch: m.Epoch, Index: b.Number, Term: b.Term, MadeAt: h.wall().UTC(),
 		Node: h.id.Node, Program: h.cfg.Version, Output: output, Secrets: passphrase != "",
 	}
 	if err := a.json(nameManifest, man); err != nil {

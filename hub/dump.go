@@ -14,9 +14,12 @@ import (
 	"tugline.dev/tugline/shared/fleet"
 )
 
-// dumped is one line of a dump: an entry of the log, or the state at its end.
+// dumped is one line of a dump: an entry of the log, a command of one that has several,
+// or the state at its end.
 type dumped struct {
-	Index   uint64             `json:"index"`
+	Entry   uint64             `json:"entry"`           // of the log
+	Part    int                `json:"part,omitempty"`  // which of its commands, where it has several
+	Index   uint64             `json:"index,omitempty"` // of the command, as fences and events have it; absent where it is not known
 	Term    uint64             `json:"term,omitempty"`
 	At      *time.Time         `json:"at,omitempty"`
 	Kind    string             `json:"kind"` // command, members, barrier, noop, state
@@ -36,7 +39,7 @@ func Dump(dir string, w io.Writer) error {
 	out := json.NewEncoder(w)
 	raft := filepath.Join(dir, "raft")
 	err := consensus.Dump(raft, func(e consensus.Entry) error {
-		d := dumped{Index: e.Index, Term: e.Term, Kind: e.Kind, Members: e.Members}
+		d := dumped{Entry: e.Index, Part: e.Part, Index: e.Number, Term: e.Term, Kind: e.Kind, Members: e.Members}
 		if !e.At.IsZero() {
 			at := e.At.UTC()
 			d.At = &at
@@ -61,7 +64,7 @@ func Dump(dir string, w io.Writer) error {
 	if err != nil {
 		return explainOffline(dir, err)
 	}
-	d := dumped{Index: c.Applied, Term: c.Term, Kind: "state", Members: c.Members, Body: summary(m.state.View(), c)}
+	d := dumped{Entry: c.Applied, Index: m.state.View().Meta().Index, Term: c.Term, Kind: "state", Members: c.Members, Body: summary(m.state.View(), c)}
 	if c.Refused != nil {
 		d.Unknown = c.Refused.Error()
 	}

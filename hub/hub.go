@@ -34,6 +34,7 @@ import (
 	"tugline.dev/tugline/hub/replica"
 	"tugline.dev/tugline/hub/session"
 	"tugline.dev/tugline/hub/spool"
+	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/hub/web"
 	"tugline.dev/tugline/mesh"
 	"tugline.dev/tugline/shared/fleet"
@@ -178,6 +179,7 @@ func (h *Hub) open() (err error) {
 	c := consensus.Config{
 		Dir: filepath.Join(cfg.Dir, "raft"), NodeID: h.id.Node, Bootstrap: !h.id.Joined, Join: h.id.Joined, FSM: m, Transport: trans, Logger: h.log,
 		MakeRoom: h.disk.makeRoom,
+		Packs: func() bool { return !state.HeldPacks(m.state.Nodes()) },
 	}
 	if cfg.Log != nil {
 		cfg.Log(&c)

@@ -30,8 +30,10 @@ func newMachine() machine {
 
 func (m machine) Begin() { m.state.Begin() }
 
-func (m machine) Apply(index uint64, entry []byte) (any, error) {
-	res, changes, err := m.state.Apply(index, entry)
+// Apply takes a command under its number in the log, which is an index to all that
+// looks at the state.
+func (m machine) Apply(index uint64, command []byte) (any, error) {
+	res, changes, err := m.state.Apply(index, command)
 	if err != nil {
 		return nil, err
 	}

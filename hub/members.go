@@ -145,7 +145,10 @@ func (h *Hub) member(n *fleet.HubNode, group []consensus.Member, s peer.Sample, 
 	if !s.Heard.IsZero() {
 		ago := max(0, now.Sub(s.Heard)).Milliseconds()
 		f := s.Facts
-		m.LastContact, m.Applied, m.Lag = &ago, f.Applied, last-min(last, max(f.Last, f.Applied))
+		if m.Applied = f.Entry; m.Applied == 0 {
+			m.Applied = f.Applied // of a version to which they are the same
+		}
+		m.LastContact, m.Lag = &ago, last-min(last, max(f.Last, m.Applied))
 		m.DiskFree, m.DiskFull, m.Uptime = f.DiskFree, f.DiskFull, f.Uptime.Round(time.Second).String()
 		m.UnderReplicated, m.Replication = d.Bytes, d.Known
 		m.ClockOffset = s.Offset.Milliseconds()

@@ -55,7 +55,7 @@ func (h *Hub) others() []string {
 func (h *Hub) facts() peer.Facts {
 	st := h.node.Status()
 	return peer.Facts{
-		Leader: st.Leader, Term: st.Term, Applied: h.entries.View().Meta().Index, Last: st.LastIndex,
+		Leader: st.Leader, Term: st.Term, Applied: h.entries.View().Meta().Index, Entry: st.AppliedIndex, Last: st.LastIndex,
 		Version: h.cfg.Version, Kinds: int(h.cfg.Generation), DiskFree: freeBytes(h.cfg.Dir), DiskFull: h.disk.room() != nil,
 		Debt: h.debt(), Uptime: time.Since(h.started), Stalled: st.Stalled, Draining: h.draining.Load(),
 	}

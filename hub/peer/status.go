@@ -29,7 +29,8 @@ type Facts struct {
 	ID       string        `json:"id"`
 	Leader   string        `json:"leader,omitempty"` // as it knows
 	Term     uint64        `json:"term"`
-	Applied  uint64        `json:"applied"` // newest entry that its state has
+	Applied  uint64        `json:"applied"` // index of the newest command that its state has
+	Entry    uint64        `json:"entry"`   // newest entry of the log that its state has; 0: as Applied
 	Last     uint64        `json:"last"`    // newest entry on its disk
 	Version  string        `json:"version"`
 	Kinds    int           `json:"kinds"` // newest generation of commands that it can decode

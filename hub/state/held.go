@@ -16,9 +16,12 @@ func generation(k Kind) uint16 {
 	return 1
 }
 
+// packed is the generation of entries that hold several commands.
+const packed = 4
+
 // Newest is the newest generation of commands that this version can decode.
 func Newest() uint16 {
-	n := uint16(fromGeneration)
+	n := uint16(packed)
 	for k := range kinds {
 		n = max(n, generation(k))
 	}
@@ -30,16 +33,28 @@ func Newest() uint16 {
 // nobody but itself. Of a node that says anew what it can decode that counts already:
 // else an upgraded one could not say so.
 func Held(c Command, nodes []*fleet.HubNode) (node string, held bool) {
-	needs, live := generation(c.kind()), 0
+	u, _ := c.(*UpdateNode)
+	return behind(generation(c.kind()), nodes, u)
+}
+
+// HeldPacks says the same of entries that hold several commands.
+func HeldPacks(nodes []*fleet.HubNode) bool {
+	_, held := behind(packed, nodes, nil)
+	return held
+}
+
+// behind names a node that does not know a generation, where another may be asked.
+func behind(generation uint16, nodes []*fleet.HubNode, says *UpdateNode) (node string, held bool) {
+	live := 0
 	for _, n := range nodes {
 		if n.Removed() {
 			continue
 		}
 		kinds := n.Kinds
-		if u, ok := c.(*UpdateNode); ok && u.Node.ID == n.ID {
-			kinds = max(kinds, u.Node.Kinds)
+		if says != nil && says.Node.ID == n.ID {
+			kinds = max(kinds, says.Node.Kinds)
 		}
-		if live++; kinds < needs && node == "" {
+		if live++; kinds < generation && node == "" {
 			node = n.ID
 		}
 	}

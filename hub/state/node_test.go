@@ -219,8 +219,22 @@ func TestHeld(t *testing.T) {
 			t.Errorf("%s: held %v by %q, want %q", c.name, held, got, c.want)
 		}
 	}
-	if Newest() != 3 {
-		t.Errorf("the newest generation is %d, want 3", Newest())
+	for _, c := range []struct {
+		name  string
+		nodes []*fleet.HubNode
+		want  bool
+	}{
+		{"no records", nil, false},
+		{"alone with an old record", []*fleet.HubNode{left, node("n-1", 1)}, false},
+		{"all read packs", []*fleet.HubNode{left, node("n-1", 4), node("n-2", 4)}, false},
+		{"one does not", []*fleet.HubNode{node("n-1", 4), node("n-2", 3), node("n-3", 4)}, true},
+	} {
+		if held := HeldPacks(c.nodes); held != c.want {
+			t.Errorf("packs, %s: held %v, want %v", c.name, held, c.want)
+		}
+	}
+	if Newest() != 4 {
+		t.Errorf("the newest generation is %d, want 4", Newest())
 	}
 	for _, k := range Kinds() { // those of the first log are of the first generation
 		if old := k <= 21 || k >= 32 && k <= 41 || k == 48; old != (generation(k) == 1) {
