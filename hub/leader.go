@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	assignAtOnce = 256              // assignments of one look at the queue
-	lookEvery    = time.Second      // for what time alone changes
-	retainEvery  = time.Minute      // retention
-	proposeTime  = 10 * time.Second // bound of one proposal
+	blockAtOnce = 256              // jobs that one look at the queue blocks
+	lookEvery   = time.Second      // for what time alone changes
+	retainEvery = time.Minute      // retention
+	proposeTime = 10 * time.Second // bound of one proposal
 )
 
 // lead is the leader's loop: look, decide, propose. It runs from the barrier of a
@@ -55,6 +55,7 @@ func (h *Hub) lead(ctx context.Context) error {
 	h.settled()
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	defer l.flights.under.Wait()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	wg.Go(func() { l.housekeeping(ctx) })
@@ -147,6 +148,7 @@ type term struct {
 	began   time.Time                 // the same by the wall clock
 	first   map[fleet.Fence]time.Time // when an unaccepted assignment was first seen
 	doubted bool                      // the clock is not believed
+	flights flights
 }
 
 // propose commits a command that the leader decided; a refusal only says that
@@ -178,29 +180,6 @@ func (l *term) presence() map[fleet.RunnerID]fleet.Presence {
 	return out
 }
 
-// place gives queued jobs to free runners. The proposals of one look go out
-// together, so that they share a write of the log.
-func (l *term) place(ctx context.Context) {
-	v := l.hub.entries.View()
-	if !waiting(v) {
-		return
-	}
-	plan := sched.Pick(v, l.presence(), l.since, time.Now(), assignAtOnce)
-	var wg sync.WaitGroup
-	for _, a := range plan.Assign {
-		wg.Go(func() {
-			cmd := &state.AssignJob{Job: a.Job, Runner: a.Runner, Turn: a.Turn, Attempts: a.Attempts, Slots: a.Slots}
-			if _, ok := l.propose(ctx, cmd); ok {
-				l.hub.sessions.Nudge(a.Runner)
-			}
-		})
-	}
-	wg.Wait()
-	if len(plan.Assign) == assignAtOnce {
-		l.hub.poke()
-	}
-}
-
 // waiting says whether any job is queued.
 func waiting(v state.View) (any bool) {
 	v.Queue(func(*fleet.Job) bool { any = true; return false })
@@ -210,7 +189,7 @@ func waiting(v state.View) (any bool) {
 // overdue blocks jobs that waited longer than they may.
 func (l *term) overdue(ctx context.Context) {
 	v := l.hub.entries.View()
-	for _, b := range sched.Overdue(v, l.presence, l.hub.entries.now(), assignAtOnce).Block {
+	for _, b := range sched.Overdue(v, l.presence, l.hub.entries.now(), blockAtOnce).Block {
 		l.propose(ctx, &state.BlockJob{Job: b.Job, Turn: b.Turn, Code: b.Code, Detail: b.Detail})
 	}
 }

@@ -48,7 +48,7 @@ func TestReasons(t *testing.T) {
 		{name: "just connected", seen: func(p *fleet.Presence) { p.Full = false }, code: fleet.Unavailable, detail: "has just connected"},
 		{name: "declining", seen: func(p *fleet.Presence) { p.Declining = "low disk" }, code: fleet.OwnerPolicy, detail: "takes nothing now: low disk"},
 		{name: "no slots", seen: func(p *fleet.Presence) { p.Slots = 0 }, code: fleet.NoSlot, detail: "offers no slot"},
-		{name: "slots taken", do: func(g *rig) { g.job("other"); g.place(Pick(g.m.View(), g.seen, start, g.now, 1)) }, code: fleet.NoSlot, detail: "has no free slot of 1"},
+		{name: "slots taken", do: func(g *rig) { g.job("other"); g.place(Pick(g.m.View(), g.seen, start, g.now, 1, nil)) }, code: fleet.NoSlot, detail: "has no free slot of 1"},
 		{name: "declined", do: func(g *rig) { decline(g, 0) }, code: fleet.Storage, detail: "gave it back: 3 GiB free"},
 		{name: "declined for a while", do: func(g *rig) { decline(g, 60e9) }, code: fleet.Storage, detail: "gave it back until 2026-03-01T12:01:00Z: 3 GiB free"},
 	} {

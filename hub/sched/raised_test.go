@@ -53,8 +53,8 @@ func TestRaisedEpoch(t *testing.T) {
 	g.now = g.now.Add(time.Second)
 	expect(t, g.pick(), "given>r2 waits>r2 new>r2")
 	// Another node leads, and has not heard all runners yet.
-	expect(t, Pick(g.m.View(), g.seen, g.now.Add(-29*time.Second), g.now, 9), "new>r2")
-	expect(t, Pick(g.m.View(), g.seen, g.now.Add(-30*time.Second), g.now, 9), "given>r2 waits>r2 new>r2")
+	expect(t, Pick(g.m.View(), g.seen, g.now.Add(-29*time.Second), g.now, 9, nil), "new>r2")
+	expect(t, Pick(g.m.View(), g.seen, g.now.Add(-30*time.Second), g.now, 9, nil), "given>r2 waits>r2 new>r2")
 	stray.Connected, stray.Strays = true, ""
 	g.seen["r1"] = stray
 	expect(t, g.pick(), "given>r1 waits>r2 new>r1")

@@ -84,7 +84,7 @@ func (g *rig) get(id fleet.JobID) *fleet.Job {
 
 func (g *rig) presence() map[fleet.RunnerID]fleet.Presence { return g.seen }
 
-func (g *rig) pick() Plan { return Pick(g.m.View(), g.seen, start, g.now, 100) }
+func (g *rig) pick() Plan { return Pick(g.m.View(), g.seen, start, g.now, 100, nil) }
 
 // place does what a plan says.
 func (g *rig) place(p Plan) (fences []fleet.Fence) {

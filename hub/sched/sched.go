@@ -55,16 +55,29 @@ type candidate struct {
 // Pick walks the queue in order and gives every job that can run to the best
 // runner: the one with the most free slots, by id where equal. It stops when no
 // slot is free anywhere or limit assignments are made. Presence has been gathered
-// since the given time, when this node began to lead.
+// since the given time, when this node began to lead. What is flying has been decided
+// before, and proposed: as long as the state does not show what became of it, its job is
+// not given away again, and its slot and its concurrency key are taken.
 //
 // Which runners could take a job at all is worked out once for all jobs alike, so
 // that a long queue of jobs that nobody can take costs little.
-func Pick(v state.View, presence map[fleet.RunnerID]fleet.Presence, since, now time.Time, limit int) Plan {
+func Pick(v state.View, presence map[fleet.RunnerID]fleet.Presence, since, now time.Time, limit int, flying map[fleet.JobID]Assignment) Plan {
 	var plan Plan
 	var cs []candidate // that would take something now
 	free := 0
+	holders := map[string]fleet.JobID{} // of the concurrency keys looked up so far, those given out in this plan included
+	taken, away := map[fleet.RunnerID]int{}, map[fleet.JobID]bool{}
+	for id, a := range flying {
+		if j, ok := v.Job(id); ok && a.open(j) {
+			away[id] = true
+			taken[a.Runner]++
+			if k := j.Spec.ConcurrencyKey; k != "" {
+				holders[k] = id
+			}
+		}
+	}
 	for _, c := range candidates(v, presence) {
-		if c.ready().Code == "" {
+		if c.free -= taken[c.r.ID]; c.ready().Code == "" {
 			cs = append(cs, c)
 			free += c.free
 		}
@@ -73,9 +86,11 @@ func Pick(v state.View, presence map[fleet.RunnerID]fleet.Presence, since, now t
 		return plan
 	}
 	care := raisedIn(v, presence, since, now)
-	able := map[shape][]int{}           // indexes into cs
-	holders := map[string]fleet.JobID{} // of the concurrency keys looked up so far, those given out in this plan included
+	able := map[shape][]int{} // indexes into cs
 	v.Queue(func(j *fleet.Job) bool {
+		if away[j.ID] {
+			return true
+		}
 		if why, until := care.holds(j, now); why != "" {
 			plan.wake(until)
 			return true
@@ -120,6 +135,12 @@ func Pick(v state.View, presence map[fleet.RunnerID]fleet.Presence, since, now t
 		return free > 0 && len(plan.Assign) < limit
 	})
 	return plan
+}
+
+// open says whether the proposal for the assignment would still be taken: the job waits
+// as it was seen then.
+func (a Assignment) open(j *fleet.Job) bool {
+	return j.State == fleet.Queued && j.Turn().N == a.Turn && len(j.Turn().Attempts) == a.Attempts
 }
 
 // heldByOther says whether another job than the given one holds the key, and

@@ -21,8 +21,8 @@ func TestOrder(t *testing.T) {
 		g.job(id)
 	}
 	expect(t, g.pick(), "d>r1 c>r1 b>r2")
-	expect(t, Pick(g.m.View(), g.seen, start, g.now, 1), "d>r1")
-	expect(t, Pick(g.m.View(), g.seen, start, g.now, 0), "")
+	expect(t, Pick(g.m.View(), g.seen, start, g.now, 1, nil), "d>r1")
+	expect(t, Pick(g.m.View(), g.seen, start, g.now, 0, nil), "")
 	g.place(g.pick())
 	expect(t, g.pick(), "")
 }
@@ -182,7 +182,7 @@ func TestProperties(t *testing.T) {
 		for range rapid.IntRange(0, 3).Draw(t, "rounds") {
 			limit := rapid.IntRange(0, 6).Draw(t, "limit")
 			v := g.m.View()
-			plan := Pick(v, g.seen, start, g.now, limit)
+			plan := Pick(v, g.seen, start, g.now, limit, nil)
 			check(t, g, v, plan, limit)
 			for _, f := range g.place(plan) {
 				for _, a := range plan.Assign {

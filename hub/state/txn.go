@@ -18,7 +18,7 @@ type txn struct {
 	base *memdb.Txn // the state before
 	meta Meta       // stored at commit
 
-	jobs   map[fleet.JobID]*fleet.Job // written; nil: deleted
+	jobs   map[fleet.JobID]*fleet.Job // as they are now, where they were looked at; nil: there is none
 	idems  map[string]*Idem           // the same
 	counts map[string]int             // as they are now, where they were looked at
 	slots  map[fleet.RunnerID]int     // held now more than before
@@ -150,7 +150,9 @@ func (t *txn) job(id fleet.JobID) *fleet.Job {
 	if j, ok := t.jobs[id]; ok {
 		return j
 	}
-	return first[fleet.Job](t.base, tableJobs, "id", string(id))
+	j := first[fleet.Job](t.base, tableJobs, "id", string(id))
+	t.jobs[id] = j
+	return j
 }
 
 func (t *txn) idem(id string) *Idem {

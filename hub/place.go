@@ -1,0 +1,98 @@
+package hub
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"tugline.dev/tugline/hub/sched"
+	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+const (
+	assignAtOnce = 256 // assignments under way
+	looksAtOnce  = 4   // looks whose assignments are under way: with more, each would find less
+)
+
+// place gives queued jobs to free runners. The proposals of one look go out
+// together, so that they share a write of the log, and the next look does not wait for
+// them: it takes them for granted until it is known what became of them.
+func (l *term) place(ctx context.Context) {
+	flying, ok := l.flights.look() // before the view, which shows what ended since
+	if !ok {
+		return
+	}
+	v := l.hub.entries.View()
+	if !waiting(v) {
+		return
+	}
+	room := assignAtOnce - len(flying)
+	plan := sched.Pick(v, l.presence(), l.since, time.Now(), room, flying)
+	l.flights.begin(plan.Assign, len(plan.Assign) == room, func(a sched.Assignment) bool {
+		cmd := &state.AssignJob{Job: a.Job, Runner: a.Runner, Turn: a.Turn, Attempts: a.Attempts, Slots: a.Slots}
+		_, ok := l.propose(ctx, cmd)
+		if ok {
+			l.hub.sessions.Nudge(a.Runner)
+		}
+		return ok
+	}, l.hub.poke)
+}
+
+// flights are the assignments that a term has proposed and that have no answer yet.
+type flights struct {
+	under sync.WaitGroup
+
+	mu     sync.Mutex
+	all    map[fleet.JobID]sched.Assignment
+	count  int  // looks so far
+	flying int  // looks of which some are under way
+	again  bool // a look was put off, or found more than it could take
+}
+
+// look gives what is under way; false says that it is too much for another look, which
+// is asked for when that has changed.
+func (f *flights) look() (map[fleet.JobID]sched.Assignment, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.flying >= looksAtOnce || len(f.all) >= assignAtOnce {
+		f.again = true
+		return nil, false
+	}
+	f.count++
+	return maps.Clone(f.all), true
+}
+
+// begin has all assignments of a look proposed. With more it could not take all that it
+// found. poke asks for a look that is due because of what became of them.
+func (f *flights) begin(all []sched.Assignment, more bool, propose func(sched.Assignment) bool, poke func()) {
+	if len(all) == 0 {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.all == nil {
+		f.all = map[fleet.JobID]sched.Assignment{}
+	}
+	f.flying++
+	f.again = f.again || more
+	left, seen := len(all), f.count
+	for _, a := range all {
+		f.all[a.Job] = a
+		f.under.Go(func() {
+			ok := propose(a)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			delete(f.all, a.Job)
+			if left--; left == 0 {
+				f.flying--
+			}
+			// A look since then took for granted what did not come to pass.
+			if f.again && left == 0 || !ok && f.count > seen {
+				f.again = f.again && left > 0
+				poke()
+			}
+		})
+	}
+}
