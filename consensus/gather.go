@@ -6,17 +6,20 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// gatherer hands commands over to raft. One that comes while raft has stored all that it
-// was given goes at once, by itself. What comes while raft has not is gathered, and goes
-// as one entry at the moment at which raft takes the next: in raft's queue it would have
-// waited as long, and cost each node an entry of its own.
+// gatherer hands commands over to raft. One that comes while little is under way goes at
+// once, by itself. What comes while raft has not stored what it was given is gathered, and
+// goes as one entry when raft takes the next: in raft's queue it would have waited as long,
+// and cost each node an entry of its own. Where much is under way, packs grow with it: else
+// many small ones would be, each at the cost of a large one.
 type gatherer struct {
 	hand func(*pack) // gives a pack to raft, and does not wait
 
-	mu   sync.Mutex
-	open []*pack // which raft was not given, the oldest first
-	busy *pack   // the newest that raft was given, until it has stored or answered it
-	held bool    // nothing is handed over
+	mu      sync.Mutex
+	open    []*pack // which raft was not given, the oldest first
+	busy    *pack   // the newest that raft was given, until it has stored or answered it
+	waiting int     // commands in open, those given up among them
+	away    int     // commands that raft was given and has not answered
+	held    bool    // nothing is handed over
 }
 
 // pack is what goes to raft as one entry: one command or several.
@@ -48,10 +51,19 @@ func (g *gatherer) add(command []byte, alone bool) *proposal {
 	p := g.room(packed(command), alone || len(command) > packable)
 	c.pack = p
 	p.all = append(p.all, c)
-	if g.busy == nil || alone {
+	if g.waiting++; alone {
 		g.flush()
 	}
+	g.turn()
 	return c
+}
+
+// turn hands over what is open if it is time: raft has stored all that it was given, and
+// what is open is no less than half of what has no answer yet.
+func (g *gatherer) turn() {
+	if g.busy == nil && 2*g.waiting >= g.away {
+		g.flush()
+	}
 }
 
 // room gives the pack that a command of a size goes into.
@@ -76,10 +88,11 @@ func (g *gatherer) flush() {
 		g.open[i] = nil
 		if p.seal() {
 			g.busy = p
+			g.away += len(p.sent)
 			g.hand(p)
 		}
 	}
-	g.open = g.open[:0]
+	g.open, g.waiting = g.open[:0], 0
 }
 
 // seal makes the entry of what was not given up; false: nothing is left.
@@ -139,7 +152,7 @@ func (g *gatherer) stored(logs []*raft.Log) {
 	for _, l := range logs {
 		if b := g.busy.entry; len(b) > 0 && len(b) == len(l.Data) && &b[0] == &l.Data[0] {
 			g.busy = nil
-			g.flush()
+			g.turn()
 			return
 		}
 	}
@@ -150,10 +163,11 @@ func (g *gatherer) stored(logs []*raft.Log) {
 func (g *gatherer) answered(p *pack) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.away -= len(p.sent)
 	if g.busy == p {
 		g.busy = nil
-		g.flush()
 	}
+	g.turn()
 }
 
 // hold keeps commands from raft, or lets them go again.
@@ -161,8 +175,8 @@ func (g *gatherer) hold(on bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.held = on
-	if !on && g.busy == nil {
-		g.flush()
+	if !on {
+		g.turn()
 	}
 }
 

@@ -204,7 +204,7 @@ func TestEntryForm(t *testing.T) {
 			t.Errorf("an entry with an address cut after %d bytes was taken", n)
 		}
 	}
-	for _, bad := range []string{"\x03" + want[1:], "\x01\xff\xff" + want[3:]} {
+	for _, bad := range []string{"\x03" + want[1:], "\xf0" + want[1:], "\x01\xff\xff" + want[3:]} { // \xf0: several commands in one
 		if _, _, err := Decode([]byte(bad)); !errors.Is(err, ErrUnknownEntry) {
 			t.Errorf("%.10q gave %v, want an unknown entry", bad, err)
 		}

@@ -36,8 +36,9 @@ type copied struct {
 
 // checker holds looks against what must be so at every moment.
 type checker struct {
-	plans *plans
-	wrong func(format string, args ...any)
+	packed uint64 // commands beyond the entries that they came in, on one node
+	plans  *plans
+	wrong  func(format string, args ...any)
 
 	leaders map[uint64]string // by term
 	checked map[*fleet.Job]bool
@@ -227,6 +228,7 @@ func (c *checker) blobsOnMajority(nodes []look, stored map[fleet.Digest]bool) {
 // the beginning, or only what came since the look before.
 func (c *checker) lookAt(w *world, node string, in hub.Insides, whole bool) look {
 	st, v := in.Status(), in.View()
+	c.packed = max(c.packed, v.Meta().Index-min(v.Meta().Index, st.AppliedIndex))
 	n := look{node: node, leader: st.State == "leader", term: st.Term, index: v.Meta().Index, slots: w.slots()}
 	v.JobsOldest(func(j *fleet.Job) bool { n.jobs = append(n.jobs, j); return true })
 	n.blob = func(d fleet.Digest) bool {

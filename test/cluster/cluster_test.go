@@ -39,7 +39,7 @@ func TestCluster(t *testing.T) {
 			if err != nil {
 				t.Errorf("%v\n\nsee it again with: go test ./test/cluster -run TestCluster -seed %d -for %s -loud", err, seed, *span)
 			}
-			if w.people.done() == 0 || w.ledger.items == 0 {
+			if w.people.done() == 0 || w.ledger.items == 0 || w.check.packed == 0 {
 				t.Error("nothing was done")
 			}
 			t.Log(w.sum())

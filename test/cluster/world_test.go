@@ -170,8 +170,8 @@ func (w *world) look(whole bool) []look {
 
 // sum tells what happened in few words.
 func (w *world) sum() string {
-	return fmt.Sprintf("%d looks, %d terms, %d jobs, %d executions, %d reports, %d requests, %d of them unanswered, faults %v, took %s",
-		w.steps, len(w.check.leaders), w.people.done(), len(w.ledger.runs), w.ledger.items, w.people.tries, w.people.unsure, w.faults, w.took.Round(time.Millisecond))
+	return fmt.Sprintf("%d looks, %d terms, %d commands packed, %d jobs, %d executions, %d reports, %d requests, %d of them unanswered, faults %v, took %s",
+		w.steps, len(w.check.leaders), w.check.packed, w.people.done(), len(w.ledger.runs), w.ledger.items, w.people.tries, w.people.unsure, w.faults, w.took.Round(time.Millisecond))
 }
 
 // lost says when a runner's disk was emptied last.
