@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"tugline.dev/tugline/consensus"
 	"tugline.dev/tugline/shared/api"
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -43,10 +44,13 @@ func (n *node) ticket(req api.TicketRequest) string {
 }
 
 // join starts a node that joins the cluster of n.
-func (n *node) join(dir, ticket string) *node {
+func (n *node) join(dir, ticket string, change ...func(*Config)) *node {
 	n.t.Helper()
 	cfg := meshed(dir)
 	cfg.Ticket = ticket
+	for _, c := range change {
+		c(&cfg)
+	}
 	cfg.Version, cfg.Listen = "test", "127.0.0.1:0"
 	h, err := New(cfg)
 	if err != nil {
@@ -174,6 +178,33 @@ func TestNodesJoinAndLeave(t *testing.T) {
 
 // TestRemovedWhileAway: a node that was off when it was removed hears of it when it
 // comes back, and stands down.
+// TestPacksWaitForAnOlderNode: several commands go into one entry of the log only where
+// every node says that it can read that.
+func TestPacksWaitForAnOlderNode(t *testing.T) {
+	var packs func() bool
+	cfg := meshed(t.TempDir())
+	cfg.Bootstrap = true
+	cfg.Log = func(c *consensus.Config) { packs = c.Packs }
+	n := startWith(t, cfg, time.Now)
+	if !packs() {
+		t.Error("alone, there are none")
+	}
+	dir := t.TempDir()
+	m := n.join(dir, n.ticket(api.TicketRequest{}), func(c *Config) { c.Generation = 2 })
+	n.eventually("none beside an older node", func() bool { return !packs() })
+	if _, code := n.submit(); code != http.StatusCreated {
+		t.Errorf("a job beside an older node: %d", code)
+	}
+	m.stop()
+	n.join(dir, "")
+	n.eventually("packs, once it is upgraded", packs)
+	for _, m := range n.members().Members {
+		if m.LastContact != nil && (m.Applied == 0 || m.Applied > n.members().Index) {
+			t.Errorf("node %s has applied %d of %d", m.ID, m.Applied, n.members().Index)
+		}
+	}
+}
+
 func TestRemovedWhileAway(t *testing.T) {
 	a := startWith(t, func() Config { c := meshed(t.TempDir()); c.Bootstrap = true; return c }(), time.Now)
 	k := a.ticket(api.TicketRequest{Uses: 2})
