@@ -198,11 +198,12 @@ func TestPacksWaitForAnOlderNode(t *testing.T) {
 	m.stop()
 	n.join(dir, "")
 	n.eventually("packs, once it is upgraded", packs)
-	for _, m := range n.members().Members {
-		if m.LastContact != nil && (m.Applied == 0 || m.Applied > n.members().Index) {
-			t.Errorf("node %s has applied %d of %d", m.ID, m.Applied, n.members().Index)
-		}
-	}
+	n.eventually("both have applied what the log has", func() bool {
+		all := n.members()
+		return !slices.ContainsFunc(all.Members, func(m api.Member) bool {
+			return m.LastContact == nil || m.Applied == 0 || m.Applied > all.Index || m.Lag > 0
+		})
+	})
 }
 
 func TestRemovedWhileAway(t *testing.T) {

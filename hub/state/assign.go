@@ -14,7 +14,7 @@ var (
 )
 
 // AssignJob gives the newest turn of a queued job to a runner. The fence of the
-// attempt is the cluster's epoch and this entry's index. It assumes the turn, the
+// attempt is the cluster's epoch and this command's index. It assumes the turn, the
 // number of attempts made so far, and that the runner has a free slot of Slots.
 type AssignJob struct {
 	Job      fleet.JobID    `json:"job"`

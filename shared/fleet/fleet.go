@@ -36,7 +36,7 @@ func (d Digest) Valid() bool {
 	return true
 }
 
-// Fence is the authority of one attempt: the cluster epoch and the Raft index of
+// Fence is the authority of one attempt: the cluster epoch and the log's index of
 // its assignment. Of two fences the greater is the newer; everything that an
 // attempt does is done in the name of its fence and refused under an old one.
 type Fence struct {

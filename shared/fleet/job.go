@@ -116,7 +116,7 @@ type Reason struct {
 // changed in place: every change makes a new one.
 type Job struct {
 	ID        JobID     `json:"id"`
-	Seq       uint64    `json:"seq"` // Raft index of the submit: the queue's order
+	Seq       uint64    `json:"seq"` // index of the submit: the queue's order
 	Spec      Spec      `json:"spec"`
 	Actor     string    `json:"actor"` // token id of the submitter
 	State     State     `json:"state"`
@@ -132,7 +132,7 @@ type Job struct {
 	CancelActor       string      `json:"cancel_actor,omitempty"`
 	Excluded          []Exclusion `json:"excluded,omitempty"`
 	Pulled            bool        `json:"pulled,omitempty"` // its commits are known to be elsewhere
-	Revision          uint64      `json:"revision"`         // Raft index of the last change
+	Revision          uint64      `json:"revision"`         // index of the last change
 }
 
 // FollowUp is a prompt that waits for the turn before it to end.

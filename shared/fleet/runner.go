@@ -22,7 +22,7 @@ type Runner struct {
 	JournalID    string            `json:"journal_id,omitempty"`
 	JournalCount uint64            `json:"journal_count,omitempty"`
 	Facts        RunnerFacts       `json:"facts"`
-	FactsRev     uint64            `json:"facts_rev"`              // Raft index of the last change of facts
+	FactsRev     uint64            `json:"facts_rev"`              // index of the last change of facts
 	SilentSince  *time.Time        `json:"silent_since,omitempty"` // a leader found it silent with work on it, and none has heard it since
 }
 
