@@ -179,7 +179,7 @@ func (h *Hub) open() (err error) {
 	c := consensus.Config{
 		Dir: filepath.Join(cfg.Dir, "raft"), NodeID: h.id.Node, Bootstrap: !h.id.Joined, Join: h.id.Joined, FSM: m, Transport: trans, Logger: h.log,
 		MakeRoom: h.disk.makeRoom,
-		Packs: func() bool { return !state.HeldPacks(m.state.Nodes()) },
+		Packs:    func() bool { return !state.HeldPacks(m.state.Nodes()) },
 	}
 	if cfg.Log != nil {
 		cfg.Log(&c)
