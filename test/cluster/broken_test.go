@@ -39,7 +39,7 @@ func TestBroken(t *testing.T) {
 		t.Run(strings.ReplaceAll(what, " ", "-"), func(t *testing.T) {
 			t.Parallel()
 			var last error
-			for seed := uint64(1); seed <= 5; seed++ {
+			for seed := uint64(1); seed <= 40; seed++ {
 				_, last = simulate(t, options{Seed: seed, For: 3 * time.Minute, Broken: what, Disk: what == oldLogs})
 				if last != nil && matches(finds, last.Error()) {
 					return
