@@ -1,9 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -66,7 +66,8 @@ func readFlags(dir string) (was map[string][]string, err error) {
 	return was, nil
 }
 
-// keepFlags records how it is run now.
+// keepFlags records how it is run now, where that is not on record: a restart must not
+// need room on the disk. An error keeps nobody from going on, with the flags that were given.
 func keepFlags(f *pflag.FlagSet, dir string) error {
 	now := map[string][]string{}
 	f.Visit(func(fl *pflag.Flag) {
@@ -83,8 +84,13 @@ func keepFlags(f *pflag.FlagSet, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(filepath.Join(dir, hubFlagsFile), append(b, '\n'), 0o600); err != nil {
-		return fmt.Errorf("record how it is run: %w", err)
+	path := filepath.Join(dir, hubFlagsFile)
+	b = append(b, '\n')
+	if was, err := os.ReadFile(path); err == nil && bytes.Equal(was, b) {
+		return nil
 	}
-	return nil
+	return replaceFile(path, b, 0o600)
 }
+
+// unkept is said where keepFlags failed.
+const unkept = "the flags of this start could not be kept; give them again at the next one"

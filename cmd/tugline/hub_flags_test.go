@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,5 +66,28 @@ func TestFlagsFileThatCannotBeUsed(t *testing.T) {
 		if err := recallFlags(f, dir); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+}
+
+// A restart with the flags that are on record writes nothing, as a full disk would not let it.
+func TestFlagsOnRecordAreNotWrittenAgain(t *testing.T) {
+	dir := t.TempDir()
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	f.String("listen", "", "")
+	if err := f.Parse([]string{"--listen", ":1"}); err != nil {
+		t.Fatal(err)
+	}
+	stat := func() fs.FileInfo {
+		if err := keepFlags(f, dir); err != nil {
+			t.Fatal(err)
+		}
+		i, err := os.Stat(filepath.Join(dir, hubFlagsFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i
+	}
+	if first := stat(); !os.SameFile(first, stat()) {
+		t.Error("the same flags were written again")
 	}
 }

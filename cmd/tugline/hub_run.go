@@ -148,8 +148,7 @@ func (a *app) runHub(ctx context.Context, cfg hub.Config, opened func() error) e
 		return notStarted(err)
 	}
 	if err := opened(); err != nil {
-		h.Close()
-		return fail(exitFailed, "%s", sentence(err))
+		cfg.Logger.Warn(unkept, "err", err)
 	}
 	ctx, stop := a.untilStopped(ctx)
 	defer stop()

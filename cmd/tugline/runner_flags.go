@@ -35,7 +35,7 @@ func keepRunnerFlags(f *pflag.FlagSet, dir string) (undo func(error), err error)
 	path := filepath.Join(dir, hubFlagsFile)
 	was, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+		return func(error) {}, err
 	}
 	undo = func(ended error) {
 		if !errors.Is(ended, journal.ErrLocked) {

@@ -70,7 +70,7 @@ Exit code 78 means that the hub sent it away and that it must not come back by i
 			}
 			undo, err := keepRunnerFlags(cmd.Flags(), cfg.Dir)
 			if err != nil {
-				return fail(exitFailed, "%s", sentence(err))
+				cfg.Logger.Warn(unkept, "err", err)
 			}
 			ctx, stop := a.untilStopped(cmd.Context())
 			defer stop()
