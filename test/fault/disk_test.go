@@ -212,8 +212,8 @@ func (h *hub) fill(but int) string {
 }
 
 // The leader's disk fills up. It stops leading and takes no new output, says so, and the
-// others go on; with no byte left its log can't be written, and it stops; once there is
-// room it comes back and gets what it lacks.
+// others go on; with no byte left it lives on what was held back for its log, or stops with
+// the disk's words once that is used up; once there is room it gets what it lacks.
 func TestFullDiskOfLeader(t *testing.T) {
 	t.Parallel()
 	c := prepare(t, 3)
