@@ -2,6 +2,7 @@ package hub
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"testing/synctest"
 
@@ -18,11 +19,13 @@ type air struct {
 
 func (a *air) begin(more bool, ids ...fleet.JobID) {
 	var all []sched.Assignment
+	answers := map[fleet.JobID]chan bool{}
 	for _, id := range ids {
-		a.answers[id] = make(chan bool)
+		answers[id] = make(chan bool)
 		all = append(all, sched.Assignment{Job: id})
 	}
-	a.flights.begin(all, more, func(x sched.Assignment) bool { return <-a.answers[x.Job] }, func() { a.pokes++ })
+	maps.Copy(a.answers, answers)
+	a.flights.begin(all, more, func(x sched.Assignment) bool { return <-answers[x.Job] }, func() { a.pokes++ })
 }
 
 func (a *air) end(id fleet.JobID, ok bool) {
