@@ -302,6 +302,20 @@ func (r *runner) start() {
 	r.p = r.c.launch(r.machine, r.called, nil, append(args, r.extra...)...)
 }
 
+// transfer gives leadership to a hub, as soon as that one can take it.
+func (c *cluster) transfer(h *hub) {
+	c.t.Helper()
+	var said string
+	c.eventually(40*time.Second, "leadership goes to "+h.called, func() bool {
+		out, errs, code := c.try("hub", "transfer-leader", h.id)
+		if said != out+errs {
+			said = out + errs
+			c.t.Logf("hub transfer-leader: exit %d: %s", code, strings.TrimSpace(said))
+		}
+		return code == 0 && c.leader() == h
+	})
+}
+
 // online waits until every runner is.
 func (c *cluster) online() {
 	c.t.Helper()

@@ -28,7 +28,7 @@ func onDisks(t *testing.T, runners int) (*cluster, *hub, *disk) {
 	}
 	c.online()
 	if c.leader() != h {
-		c.run("hub", "transfer-leader", h.id)
+		c.transfer(h)
 	}
 	if c.leader() != h {
 		t.Fatalf("%s does not lead", h.called)
@@ -60,7 +60,7 @@ func TestSlowDiskOfLeader(t *testing.T) {
 	}
 	d.set(nil)
 	c.voters(3)
-	c.run("hub", "transfer-leader", h.id)
+	c.transfer(h)
 	w.submit("back", 1)
 	w.check("back", 40*time.Second)
 }
@@ -94,7 +94,7 @@ func TestStuckDiskOfLeader(t *testing.T) {
 func TestSlowDiskOfFollower(t *testing.T) {
 	t.Parallel()
 	c, h, d := onDisks(t, 1)
-	c.run("hub", "transfer-leader", c.others(h)[0].id)
+	c.transfer(c.others(h)[0])
 	lead := c.leader()
 	w := c.work()
 	d.set(slow(time.Second))
@@ -224,7 +224,7 @@ func TestFullDiskOfLeader(t *testing.T) {
 	c.addRunner(2).start()
 	c.online()
 	if c.leader() != h {
-		c.run("hub", "transfer-leader", h.id)
+		c.transfer(h)
 	}
 	w := c.work()
 	w.running("across", 80)

@@ -35,7 +35,7 @@ func TestDiskFilledAtOneStroke(t *testing.T) {
 	for _, when := range []string{"first", "second"} {
 		c.eventually(30*time.Second, "some room is held for the log", func() bool { return ballast() == 4<<20 })
 		if c.leader() != h {
-			c.run("hub", "transfer-leader", h.id)
+			c.transfer(h)
 		}
 		filler := h.fill(0)
 		began := time.Now()
