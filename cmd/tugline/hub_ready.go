@@ -60,7 +60,7 @@ func (a *app) hubReady(ctx context.Context, dir string) error {
 		}
 		for _, v := range values {
 			if err := f.Set(name, v); err != nil {
-				return fail(exitUsage, "%s has --%s %q: %v", filepath.Join(dir, hubFlagsFile), name, v, err)
+				return fail(exitUsage, "%s has --%s %q: %v", filepath.Join(dir, keptFlagsFile), name, v, err)
 			}
 		}
 	}

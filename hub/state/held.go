@@ -16,12 +16,12 @@ func generation(k Kind) uint16 {
 	return 1
 }
 
-// packed is the generation of entries that hold several commands.
-const packed = 4
+// packGeneration is that of entries that hold several commands.
+const packGeneration = 4
 
 // Newest is the newest generation of commands that this version can decode.
 func Newest() uint16 {
-	n := uint16(packed)
+	n := uint16(packGeneration)
 	for k := range kinds {
 		n = max(n, generation(k))
 	}
@@ -39,7 +39,7 @@ func Held(c Command, nodes []*fleet.HubNode) (node string, held bool) {
 
 // HeldPacks says the same of entries that hold several commands.
 func HeldPacks(nodes []*fleet.HubNode) bool {
-	_, held := behind(packed, nodes, nil)
+	_, held := behind(packGeneration, nodes, nil)
 	return held
 }
 

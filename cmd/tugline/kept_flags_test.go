@@ -37,7 +37,7 @@ func TestFlagsAreRecalled(t *testing.T) {
 	if err := keepFlags(f, dir); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := os.ReadFile(filepath.Join(dir, hubFlagsFile)); err != nil || strings.Contains(string(b), "secret") {
+	if b, err := os.ReadFile(filepath.Join(dir, keptFlagsFile)); err != nil || strings.Contains(string(b), "secret") {
 		t.Fatalf("%s %v", b, err)
 	}
 	again, v := hubFlagSet()
@@ -59,7 +59,7 @@ func TestFlagsFileThatCannotBeUsed(t *testing.T) {
 		`{"plain-http":["maybe"]}`: "--plain-http",
 	} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, hubFlagsFile), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, keptFlagsFile), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		f, _ := hubFlagSet()
@@ -81,7 +81,7 @@ func TestFlagsOnRecordAreNotWrittenAgain(t *testing.T) {
 		if err := keepFlags(f, dir); err != nil {
 			t.Fatal(err)
 		}
-		i, err := os.Stat(filepath.Join(dir, hubFlagsFile))
+		i, err := os.Stat(filepath.Join(dir, keptFlagsFile))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,7 +32,7 @@ func recallRunnerFlags(f *pflag.FlagSet, dir string) error {
 // keepRunnerFlags records how the runner is run now. What undo gets is how that ended:
 // where another runner has the directory, its flags stay as they were.
 func keepRunnerFlags(f *pflag.FlagSet, dir string) (undo func(error), err error) {
-	path := filepath.Join(dir, hubFlagsFile)
+	path := filepath.Join(dir, keptFlagsFile)
 	was, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return func(error) {}, err

@@ -30,7 +30,7 @@ func TestFlagsOfARunnerAreRecalled(t *testing.T) {
 	if _, err := keepRunnerFlags(f, dir); err != nil {
 		t.Fatal(err)
 	}
-	kept := readFile(t, filepath.Join(dir, hubFlagsFile))
+	kept := readFile(t, filepath.Join(dir, keptFlagsFile))
 	if strings.Contains(kept, "secret") {
 		t.Errorf("the ticket is kept: %s", kept)
 	}
@@ -62,14 +62,14 @@ func TestFlagsOfARunnerAreRecalled(t *testing.T) {
 		t.Fatal(err)
 	}
 	undo(journal.ErrLocked)
-	if now := readFile(t, filepath.Join(dir, hubFlagsFile)); now != kept {
+	if now := readFile(t, filepath.Join(dir, keptFlagsFile)); now != kept {
 		t.Errorf("kept %s, want %s", now, kept)
 	}
 	if undo, err = keepRunnerFlags(f, dir); err != nil {
 		t.Fatal(err)
 	}
 	undo(errors.New("it ended otherwise"))
-	if now := readFile(t, filepath.Join(dir, hubFlagsFile)); !strings.Contains(now, "9") {
+	if now := readFile(t, filepath.Join(dir, keptFlagsFile)); !strings.Contains(now, "9") {
 		t.Errorf("kept %s", now)
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// hubFlagsFile is where the data directory of a hub or a runner keeps how it was last
+// keptFlagsFile is where the data directory of a hub or a runner keeps how it was last
 // run, so that a restart needs only the directory.
-const hubFlagsFile = "flags.json"
+const keptFlagsFile = "flags.json"
 
 // momentary are flags that are about one start, not about the hub or the runner.
 var momentary = map[string]bool{
@@ -27,7 +27,7 @@ var momentary = map[string]bool{
 // One that this version has no longer is an error that names it.
 // Those named in not are left as they are.
 func recallFlags(f *pflag.FlagSet, dir string, not ...string) error {
-	path := filepath.Join(dir, hubFlagsFile)
+	path := filepath.Join(dir, keptFlagsFile)
 	was, err := readFlags(dir)
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func recallFlags(f *pflag.FlagSet, dir string, not ...string) error {
 
 // readFlags reads how it was last run; nothing where it never was.
 func readFlags(dir string) (was map[string][]string, err error) {
-	path := filepath.Join(dir, hubFlagsFile)
+	path := filepath.Join(dir, keptFlagsFile)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -84,7 +84,7 @@ func keepFlags(f *pflag.FlagSet, dir string) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, hubFlagsFile)
+	path := filepath.Join(dir, keptFlagsFile)
 	b = append(b, '\n')
 	if was, err := os.ReadFile(path); err == nil && bytes.Equal(was, b) {
 		return nil
