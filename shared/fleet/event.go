@@ -141,14 +141,16 @@ const (
 	ClassHarnessStartup      FailureClass = "harness_startup" // the CLI refused to begin
 	ClassCancelled           FailureClass = "cancelled"
 	ClassTimeout             FailureClass = "timeout"
-	ClassCrashed             FailureClass = "crashed" // ended by a signal nobody of us sent, or in mid-turn
+	ClassStalled             FailureClass = "stalled"            // nothing was heard of it for too long, or never
+	ClassDocker              FailureClass = "docker_unavailable" // it needs Docker, and there was none
+	ClassCrashed             FailureClass = "crashed"            // ended by a signal nobody of us sent, or in mid-turn
 	ClassUnknown             FailureClass = "unknown"
 )
 
 // Classes lists every class.
 func Classes() []FailureClass {
 	return []FailureClass{ClassOK, ClassTaskFailed, ClassRateLimited, ClassQuotaExhausted, ClassAuth, ClassModelUnavailable,
-		ClassProviderUnavailable, ClassHarnessStartup, ClassCancelled, ClassTimeout, ClassCrashed, ClassUnknown}
+		ClassProviderUnavailable, ClassHarnessStartup, ClassCancelled, ClassTimeout, ClassStalled, ClassDocker, ClassCrashed, ClassUnknown}
 }
 
 // Provider says whether the class blames the model's provider or the account,

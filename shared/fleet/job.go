@@ -37,16 +37,16 @@ func (p Permissions) Rank() int {
 
 // Limits of a job as submitted. All are checked before anything is stored.
 const (
-	MaxPrompt       = 256 << 10 // bytes of a prompt
-	MaxArgv         = 64 << 10  // bytes of an argv, all words and their separators
-	InlineArgv      = 4 << 10   // bytes of argv that ride in the job's record; more is a blob
-	MaxEnv          = 64        // environment entries
-	MaxEnvBytes     = 16 << 10  // bytes of all environment entries together
-	MaxFollowUps    = 20        // queued follow-ups a job
-	MaxOutput       = 256 << 20 // bytes of recorded output an attempt; more is counted and dropped
-	MaxFact         = 16 << 10  // bytes of one fact
-	MaxFacts        = 200       // facts an attempt
-	AttemptBudget   = 5         // accepted attempts a turn, unless an admin grants one more
+	MaxPrompt       = 256 << 10      // bytes of a prompt
+	MaxArgv         = 64 << 10       // bytes of an argv, all words and their separators
+	InlineArgv      = 4 << 10        // bytes of argv that ride in the job's record; more is a blob
+	MaxEnv          = 64             // environment entries
+	MaxEnvBytes     = 16 << 10       // bytes of all environment entries together
+	MaxFollowUps    = 20             // queued follow-ups a job
+	MaxOutput       = 256 << 20      // bytes of recorded output an attempt; more is counted and dropped
+	MaxFact         = 16 << 10       // bytes of one fact
+	MaxFacts        = 200            // facts an attempt
+	AttemptBudget   = 1 + MaxRetries // executions of a turn, unless more are granted
 	DefaultTimeout  = 2 * time.Hour
 	DefaultIdle     = 15 * time.Minute // without an output byte
 	DefaultFirst    = 5 * time.Minute  // until the first output byte of an agent
@@ -103,6 +103,11 @@ type Spec struct {
 	Commit         string            `json:"commit,omitempty"`    // auto | never
 	OnLost         string            `json:"on_lost"`             // hold | rerun
 	Timeouts       Timeouts          `json:"timeouts"`
+	Priority       int               `json:"priority,omitempty"`   // -MaxPriority to MaxPriority; more goes first
+	Needs          *Needs            `json:"needs,omitempty"`      // of the machine
+	Fallbacks      []Choice          `json:"fallbacks,omitempty"`  // what to go on with, in this order, where the provider refuses
+	Retries        *int              `json:"retries,omitempty"`    // executions of a turn beyond the first; nil: MaxRetries
+	MaxTokens      int64             `json:"max_tokens,omitempty"` // reserved of its origin's budget; 0: what its runs used so far, on average
 }
 
 // Reason says why a job stands where it stands, in words for people.
@@ -131,6 +136,7 @@ type Job struct {
 	CancelRequestedAt *time.Time  `json:"cancel_requested_at,omitempty"`
 	CancelActor       string      `json:"cancel_actor,omitempty"`
 	Excluded          []Exclusion `json:"excluded,omitempty"`
+	Learned           *Learned    `json:"learned,omitempty"`
 	Pulled            bool        `json:"pulled,omitempty"` // its commits are known to be elsewhere
 	Revision          uint64      `json:"revision"`         // index of the last change
 }
@@ -156,19 +162,22 @@ type Exclusion struct {
 
 // Turn is one prompt (or one argv) and the attempts made at it.
 type Turn struct {
-	N         int        `json:"n"` // from 1
-	Prompt    Digest     `json:"prompt,omitempty"`
-	Model     string     `json:"model,omitempty"`
-	Fresh     bool       `json:"fresh,omitempty"`
-	On        RunnerID   `json:"on,omitempty"` // a resumed session is bound to its runner
-	State     State      `json:"state"`
-	CreatedAt time.Time  `json:"created_at"`
-	QueuedAt  time.Time  `json:"queued_at"`
-	EndedAt   *time.Time `json:"ended_at,omitempty"`
-	Verdict   *Verdict   `json:"verdict,omitempty"`
-	Granted   int        `json:"granted,omitempty"` // attempts above the budget
-	Attempts  []*Attempt `json:"attempts,omitempty"`
-	Current   int        `json:"current"` // 1-based attempt that holds the authority; 0 is none
+	N         int          `json:"n"` // from 1
+	Prompt    Digest       `json:"prompt,omitempty"`
+	Model     string       `json:"model,omitempty"`
+	Fresh     bool         `json:"fresh,omitempty"`
+	On        RunnerID     `json:"on,omitempty"` // a resumed session is bound to its runner
+	State     State        `json:"state"`
+	CreatedAt time.Time    `json:"created_at"`
+	QueuedAt  time.Time    `json:"queued_at"`
+	EndedAt   *time.Time   `json:"ended_at,omitempty"`
+	Verdict   *Verdict     `json:"verdict,omitempty"`
+	Granted   int          `json:"granted,omitempty"`     // executions above the budget
+	Choice    int          `json:"choice,omitempty"`      // place among Spec.Fallbacks, from 1; 0: as asked for
+	Moves     []Transition `json:"transitions,omitempty"` // along the choices
+	NotBefore *time.Time   `json:"not_before,omitempty"`  // a retry waits until then
+	Attempts  []*Attempt   `json:"attempts,omitempty"`
+	Current   int          `json:"current"` // 1-based attempt that holds the authority; 0 is none
 }
 
 // AttemptState is what became of one assignment.
@@ -216,9 +225,19 @@ type Attempt struct {
 	Log         LogState     `json:"log"`
 	Notes       []string     `json:"notes,omitempty"`
 	Pushes      []Push       `json:"pushes,omitempty"`
-	Facts       int          `json:"facts,omitempty"` // recorded so far; at most MaxFacts
-	Told        Told         `json:"told,omitzero"`   // those of them that are numbered
-	Epoch       uint64       `json:"epoch,omitempty"` // in which it was last renewed; see Authority
+	Facts       int          `json:"facts,omitempty"`       // recorded so far; at most MaxFacts
+	Told        Told         `json:"told,omitzero"`         // those of them that are numbered
+	Harness     string       `json:"harness,omitempty"`     // that it was started with; empty: the job's own
+	Provider    string       `json:"provider,omitempty"`    // that serves it
+	Account     string       `json:"account,omitempty"`     // see HarnessInfo
+	Requested   string       `json:"requested,omitempty"`   // the model that it was started with
+	RetryAfter  *time.Time   `json:"retry_after,omitempty"` // of a refusal that stated one
+	Acted       bool         `json:"acted,omitempty"`       // a tool of the agent ran: it may have changed something
+	Responded   bool         `json:"responded,omitempty"`   // its provider completed a response
+	Free        bool         `json:"free,omitempty"`        // it costs the turn's budget nothing: it was stopped
+	Reserve     int64        `json:"reserve,omitempty"`     // bytes of disk that it was expected to take
+	Probes      []string     `json:"probes,omitempty"`      // circuits that it tries
+	Epoch       uint64       `json:"epoch,omitempty"`       // in which it was last renewed; see Authority
 }
 
 // Authority is the cluster epoch in which the attempt was authorised last: that of

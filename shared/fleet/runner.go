@@ -24,6 +24,9 @@ type Runner struct {
 	Facts        RunnerFacts       `json:"facts"`
 	FactsRev     uint64            `json:"facts_rev"`              // index of the last change of facts
 	SilentSince  *time.Time        `json:"silent_since,omitempty"` // a leader found it silent with work on it, and none has heard it since
+	Automation   *int              `json:"automation,omitempty"`   // slots for automation, as set on the hub; nil: DefaultAutomation
+	Hold         *Hold             `json:"hold,omitempty"`
+	Health       *HealthRecord     `json:"health,omitempty"`
 }
 
 // RunnerFacts is what a runner says of itself in hello and whenever it changes.
@@ -50,6 +53,8 @@ type HarnessInfo struct {
 	SignedIn     string   `json:"signed_in"` // yes, no, unknown
 	Capabilities []string `json:"capabilities,omitempty"`
 	Detail       string   `json:"detail,omitempty"`
+	Account      string   `json:"account,omitempty"` // a mark of the account that it is signed in with; not the account itself
+	Models       []string `json:"models,omitempty"`  // that its owner allows; empty allows all
 }
 
 // Harness gives the entry of the given name.
@@ -64,18 +69,23 @@ func (f RunnerFacts) Harness(name string) (HarnessInfo, bool) {
 
 // Presence is what the leader sees of a runner's connection. It lives in memory.
 type Presence struct {
-	Runner    RunnerID      `json:"runner"`
-	Connected bool          `json:"connected"`
-	Session   string        `json:"session,omitempty"`
-	Transport string        `json:"transport,omitempty"` // ws | http
-	LastBeat  time.Time     `json:"last_beat,omitzero"`  // hub time of the last heartbeat
-	Interval  time.Duration `json:"interval_ns,omitempty"`
-	Slots     int           `json:"slots"`               // offered now; the owner may offer fewer than configured
-	Full      bool          `json:"full"`                // the session's first, full heartbeat was seen
-	Declining string        `json:"declining,omitempty"` // why it takes nothing now
-	Address   string        `json:"address,omitempty"`
-	Awaited   bool          `json:"awaited,omitempty"` // the leader before had it connected, and this one expects it
-	Strays    string        `json:"strays,omitempty"`  // ids of jobs, with spaces between: on record, and run here by an attempt that is not
+	Runner     RunnerID      `json:"runner"`
+	Connected  bool          `json:"connected"`
+	Session    string        `json:"session,omitempty"`
+	Transport  string        `json:"transport,omitempty"` // ws | http
+	LastBeat   time.Time     `json:"last_beat,omitzero"`  // hub time of the last heartbeat
+	Interval   time.Duration `json:"interval_ns,omitempty"`
+	Slots      int           `json:"slots"`               // offered now; the owner may offer fewer than configured
+	Full       bool          `json:"full"`                // the session's first, full heartbeat was seen
+	Declining  string        `json:"declining,omitempty"` // why it takes nothing now
+	Address    string        `json:"address,omitempty"`
+	Awaited    bool          `json:"awaited,omitempty"`    // the leader before had it connected, and this one expects it
+	Automation *int          `json:"automation,omitempty"` // the most automation slots that the owner's rules offer now; nil: no bound of theirs
+	LimitedBy  string        `json:"limited_by,omitempty"` // why fewer slots are offered than configured; several with "; " between
+	Health     *Health       `json:"health,omitempty"`     // the last sample
+	HealthAt   time.Time     `json:"health_at,omitzero"`   // hub time of its receipt
+	Caches     string        `json:"caches,omitempty"`     // repositories with a cache there, with spaces between: see CacheOf
+	Strays     string        `json:"strays,omitempty"`     // ids of jobs, with spaces between: on record, and run here by an attempt that is not
 }
 
 // Role is what a token may do; each includes the ones before it.

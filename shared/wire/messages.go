@@ -94,6 +94,12 @@ type Heartbeat struct {
 	Count     uint64             `json:"count"`           // journal counter
 	Attempts  []AttemptView      `json:"attempts,omitempty"`
 	Keys      *KeysHeld          `json:"keys,omitempty"` // in the first of a session, and when changed
+
+	Automation *int            `json:"automation,omitempty"` // the most automation slots that the owner's rules offer now; absent: no bound of theirs
+	LimitedBy  []string        `json:"limited_by,omitempty"` // why fewer slots are offered than configured
+	Health     *fleet.Health   `json:"health,omitempty"`     // a new sample; absent: the last one stands
+	Caches     *[]string       `json:"caches,omitempty"`     // repositories with a cache here, in the first of a session and when changed
+	Pressure   *fleet.Pressure `json:"pressure,omitempty"`   // what fills the disk, once every few minutes while its floor is reached
 }
 
 // AttemptView is one attempt as the runner holds it.
@@ -118,9 +124,10 @@ type HeartbeatReply struct {
 	Time     time.Time     `json:"time"`
 	Desired  []Desired     `json:"desired,omitempty"`
 	Leader   string        `json:"leader,omitempty"`
-	Hubs     []string      `json:"hubs,omitempty"` // base URLs of all hubs, where they have changed in this session
-	Keys     *KeyNews      `json:"keys,omitempty"` // what the runner does not hold yet
-	Mesh     []HubAddress  `json:"mesh,omitempty"` // the hubs' tunnels, where they have changed in this session
+	Hubs     []string      `json:"hubs,omitempty"`   // base URLs of all hubs, where they have changed in this session
+	Keys     *KeyNews      `json:"keys,omitempty"`   // what the runner does not hold yet
+	Mesh     []HubAddress  `json:"mesh,omitempty"`   // the hubs' tunnels, where they have changed in this session
+	Limits   *fleet.Limits `json:"limits,omitempty"` // in the first of a session, and where they have changed in it
 }
 
 // Intent is what the hub wants of an attempt.
@@ -199,6 +206,9 @@ type Assignment struct {
 	Resume     *Resume      `json:"resume,omitempty"` // absent for a first turn
 	Branch     string       `json:"branch,omitempty"`
 	CreatedAt  time.Time    `json:"created_at"`
+	Again      bool         `json:"again,omitempty"`   // the turn was begun by an earlier attempt on this runner: its worktree and session are gone on with
+	Docker     bool         `json:"docker,omitempty"`  // Docker and Compose must answer before it begins, whatever the spec says
+	Reserve    int64        `json:"reserve,omitempty"` // bytes of disk to keep for it
 }
 
 // Resume says what a follow-up or retried turn goes on from.
@@ -267,7 +277,7 @@ type Declined struct {
 // Fact is one small thing that happened: phase, session, usage, model.
 type Fact struct {
 	Seq   uint64          `json:"seq"`  // in the attempt, from 1
-	Kind  string          `json:"kind"` // phase, session, usage, model, note
+	Kind  string          `json:"kind"` // phase, session, usage, model, note, responded
 	At    time.Time       `json:"at"`
 	Value json.RawMessage `json:"value"`
 }
@@ -289,7 +299,12 @@ type Finished struct {
 	Text       int64              `json:"text,omitempty"` // bytes that were printed and recorded, without framing
 	Events     int64              `json:"events"`
 	Dropped    int64              `json:"dropped,omitempty"`
-	Evidence   *fleet.Evidence    `json:"evidence,omitempty"` // bundle and patch named by digest; blobs follow or precede
+	Evidence   *fleet.Evidence    `json:"evidence,omitempty"`       // bundle and patch named by digest; blobs follow or precede
+	RetryAfter time.Duration      `json:"retry_after_ns,omitempty"` // that the provider stated as a wait
+	StatedEnd  string             `json:"stated_end,omitempty"`     // the words in which an end of the limit was stated
+	Acted      bool               `json:"acted,omitempty"`          // a tool of the agent ran
+	Account    string             `json:"account,omitempty"`        // mark of the account that it was signed in with
+	Footprint  int64              `json:"footprint,omitempty"`      // bytes that the job's worktree came to take, its growth included
 
 	signed []byte // the exact bytes of the JSON above, as signed or as received
 	sig    []byte
