@@ -310,7 +310,7 @@ func (s *Server) explain(_ context.Context, in *struct {
 	e := sched.Explain(v, s.present(), j, now())
 	out := api.Explanation{Job: j.ID, State: j.State, Summary: e.Summary, Ahead: e.Ahead, Index: v.Meta().Index, At: now().UTC()}
 	for _, r := range e.Runners {
-		out.Runners = append(out.Runners, api.RunnerReason(r))
+		out.Runners = append(out.Runners, api.RunnerReason{Runner: r.Runner, Code: r.Code, Detail: r.Detail})
 	}
 	return &struct{ Body api.Explanation }{out}, nil
 }
