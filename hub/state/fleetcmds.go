@@ -362,7 +362,9 @@ func (c *FlagRunner) apply(t *txn) Result {
 		}
 	}
 	if c.Cordoned != nil {
-		r.Cordoned = *c.Cordoned
+		if r.Cordoned = *c.Cordoned; !r.Cordoned {
+			r.Hold = nil // it is an older way to say that there is no hold
+		}
 	}
 	t.putRunner(r)
 	return Result{ID: string(r.ID)}

@@ -223,6 +223,14 @@ var commandsOfGrid = []struct {
 	{"expire", func(*rig, *fleet.Job, fleet.Fence, *fleet.Attempt) Command {
 		return &Expire{Jobs: []fleet.JobID{gridJob}, Limit: 9}
 	}},
+	{"pass deadline", func(g *rig, _ *fleet.Job, _ fleet.Fence, _ *fleet.Attempt) Command {
+		g.do(&HoldRunner{ID: "r1", Hold: &fleet.Hold{Drain: true, Deadline: at(g.now)}})
+		return &PassDeadline{Runner: "r1"}
+	}},
+	{"pass it, cancel", func(g *rig, _ *fleet.Job, _ fleet.Fence, _ *fleet.Attempt) Command {
+		g.do(&HoldRunner{ID: "r1", Hold: &fleet.Hold{Drain: true, Deadline: at(g.now), Cancel: true}})
+		return &PassDeadline{Runner: "r1"}
+	}},
 }
 
 // aim names the job and the fence in commands that leave them open.
@@ -320,7 +328,8 @@ func TestGrid(t *testing.T) {
 	}
 	for _, k := range Kinds() {
 		switch kinds[k]().(type) {
-		case *InitCluster, *Set, *CreateToken, *RevokeToken, *CreateTicket, *ActivateKeys, *SilenceRunner, *AdmitNode, *UpdateNode, *RemoveNode: // know nothing of jobs
+		case *InitCluster, *Set, *CreateToken, *RevokeToken, *CreateTicket, *ActivateKeys, *SilenceRunner, *AdmitNode, *UpdateNode, *RemoveNode,
+			*SetSlots, *HoldRunner, *RecordHealth, *SettleAlert, *RaiseAlert: // know nothing of jobs
 		default:
 			if !used[k] {
 				t.Errorf("command %T is not in the grid", kinds[k]())

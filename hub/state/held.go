@@ -12,6 +12,8 @@ func generation(k Kind) uint16 {
 	switch k {
 	case 22, 23, 24, 25, 42, 43, 44, 45, 46, 47:
 		return 2
+	case 49, 50, 51, 52, 53, 54, 55, 56, 57, 58: // 48 is of the first
+		return 5
 	}
 	return 1
 }

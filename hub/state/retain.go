@@ -108,6 +108,13 @@ func (t *txn) audit(c Command, r Result) {
 		if c.Grant {
 			a.Detail = "grant"
 		}
+	case *SetSlots:
+		a.Detail = "automation: the default"
+		if c.Automation != nil {
+			a.Detail = "automation: " + strconv.Itoa(*c.Automation)
+		}
+	case *HoldRunner:
+		a.Detail = c.words()
 	case *Set:
 		a.Detail = c.Value
 	case *ActivateKeys:
@@ -158,6 +165,16 @@ func verb(c Command) string {
 		return "runner.enrol"
 	case *FlagRunner:
 		return "runner.flag"
+	case *SetSlots:
+		return "runner.slots"
+	case *HoldRunner:
+		switch {
+		case c.Hold == nil:
+			return "runner.resume"
+		case c.Hold.Drain:
+			return "runner.drain"
+		}
+		return "runner.cordon"
 	case *RemoveRunner:
 		return "runner.remove"
 	case *RevokeRunner:

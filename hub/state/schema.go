@@ -24,6 +24,7 @@ const (
 	tableAudit   = "audit"
 	tableNodes   = "nodes"
 	tableOrphans = "orphans"
+	tableAlerts  = "alerts"
 )
 
 // Idem remembers the outcome of a keyed creation.
@@ -62,6 +63,15 @@ type open struct {
 	Fence  fleet.Fence
 	Runner fleet.RunnerID
 	Holds  bool // a slot
+	Slot   slot
+}
+
+// slot is what the slot of an attempt is counted by.
+type slot struct {
+	Automated bool
+	Origin    string // see OriginKey
+	Reserve   int64  // bytes of disk
+	Since     int64  // of its assignment, in nanoseconds of Unix time
 }
 
 // opened is open as a row, with its key.
@@ -102,6 +112,7 @@ var schema = &memdb.DBSchema{Tables: map[string]*memdb.TableSchema{
 	tableAudit:   table(tableAudit, idx("id", func(a *Audit) string { return order(a.Index, "") })),
 	tableNodes:   table(tableNodes, idx("id", func(n *fleet.HubNode) string { return n.ID })),
 	tableOrphans: table(tableOrphans, idx("id", func(o *fleet.Orphan) string { return o.ID })),
+	tableAlerts:  table(tableAlerts, alertsTable...),
 	tableKeys:    table(tableKeys, idx("id", func(k *fleet.ClusterKey) string { return keyID(k.Kind, k.Generation) })),
 }}
 
