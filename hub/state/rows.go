@@ -96,7 +96,7 @@ func appendOpens(out []open, j *fleet.Job) []open {
 	for _, tu := range j.Turns {
 		for _, a := range tu.Attempts {
 			if isOpen(j, tu, a) {
-				out = append(out, open{j.ID, a.Fence, a.Runner, a.HoldsSlot()})
+				out = append(out, open{j.ID, a.Fence, a.Runner, a.HoldsSlot(), slotOf(j, a)})
 			}
 		}
 	}

@@ -63,15 +63,7 @@ type open struct {
 	Fence  fleet.Fence
 	Runner fleet.RunnerID
 	Holds  bool // a slot
-	Slot   slot
-}
-
-// slot is what the slot of an attempt is counted by.
-type slot struct {
-	Automated bool
-	Origin    string // see OriginKey
-	Reserve   int64  // bytes of disk
-	Since     int64  // of its assignment, in nanoseconds of Unix time
+	Slot   slot // see occupied.go
 }
 
 // opened is open as a row, with its key.
