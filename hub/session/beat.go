@@ -46,6 +46,7 @@ func (x *session) heartbeat(body []byte) ([]byte, error) {
 	open := v.OpenOf(x.runner)
 	interval := s.interval(open)
 	strays := x.findStrays(v, hb.Attempts)
+	m := machineOf(&hb, s.now())
 	x.mu.Lock()
 	if hb.Count < x.count {
 		was := x.count
@@ -55,11 +56,14 @@ func (x *session) heartbeat(body []byte) ([]byte, error) {
 	x.beatAt, x.interval, x.slots, x.declining, x.count = s.now(), interval, max(hb.Slots, 0), hb.Declining, hb.Count
 	x.full = x.full || hb.Full
 	x.views, x.strays = hb.Attempts, strays
+	x.automation, x.limitedBy = offered(hb.Automation), joinReasons(hb.LimitedBy)
+	x.machine.take(m)
 	if hb.Keys != nil {
 		x.held = hb.Keys
 	}
 	x.mu.Unlock()
 	changed := s.note(x)
+	s.pass(x.runner, m)
 	x.tell(r, v, hb)
 	if changed {
 		s.cfg.OnBeat(x.runner)

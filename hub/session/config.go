@@ -61,6 +61,12 @@ type Config struct {
 	OnFree func()                           // a slot may have become free
 	OnLive func(fleet.JobID, []fleet.Event) // partial events for those who watch now
 
+	// OnHealth and OnPressure are told what heartbeats say of their machines, one call
+	// after another, while Run runs. A sample comes with the time of its receipt, by
+	// this machine's monotonic clock. Where they are slow some are left out.
+	OnHealth   func(r fleet.RunnerID, sample *fleet.Health, received time.Time)
+	OnPressure func(fleet.RunnerID, *fleet.Pressure)
+
 	ActiveInterval time.Duration // between heartbeats while an attempt is open; default 5 s
 	IdleInterval   time.Duration // otherwise; default 10 s, at most 30 s
 	OrderLife      time.Duration // how long an order may be obeyed; default 10 min
@@ -130,6 +136,12 @@ func (c *Config) validate() error {
 	}
 	if c.OnLive == nil {
 		c.OnLive = func(fleet.JobID, []fleet.Event) {}
+	}
+	if c.OnHealth == nil {
+		c.OnHealth = func(fleet.RunnerID, *fleet.Health, time.Time) {}
+	}
+	if c.OnPressure == nil {
+		c.OnPressure = func(fleet.RunnerID, *fleet.Pressure) {}
 	}
 	if c.ActiveInterval <= 0 {
 		c.ActiveInterval = 5 * time.Second

@@ -23,7 +23,7 @@ func (x *session) reply(v state.View, open []state.Open, views []wire.AttemptVie
 		Time: s.cfg.Now().UTC(), Leader: s.cfg.Leader(),
 	}
 	if r, ok := v.Runner(x.runner); ok {
-		rep.Keys = x.news(keys, r)
+		rep.Keys, rep.Limits = x.news(keys, r), x.limits(v, r)
 	}
 	rep.Hubs, rep.Mesh = x.hubNews(), x.tunnels(v)
 	shown := make(map[fleet.Fence]string, len(views)) // the phase

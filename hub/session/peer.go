@@ -38,22 +38,26 @@ type session struct {
 	bytes      *lane         // output: what goes to the spool
 	done       chan struct{} // closed when the session has ended
 
-	mu        sync.Mutex
-	ended     *wire.Goodbye
-	endAt     time.Time
-	beatAt    time.Time // hub's clock with its monotonic reading
-	interval  time.Duration
-	slots     int
-	full      bool
-	declining string
-	journalID string
-	count     uint64
-	views     []wire.AttemptView   // of the last heartbeat
-	strays    string               // the same; see findStrays
-	held      *wire.KeysHeld       // as last shown; nil: it does not know of replaced keys
-	told      []wire.HubAddress    // the hubs' tunnels, as told last
-	hubs      []string             // their URLs, likewise
-	proposed  map[fleet.Fence]bool // phase or revival proposed and not yet answered
+	mu         sync.Mutex
+	ended      *wire.Goodbye
+	endAt      time.Time
+	beatAt     time.Time // hub's clock with its monotonic reading
+	interval   time.Duration
+	slots      int
+	full       bool
+	declining  string
+	journalID  string
+	count      uint64
+	views      []wire.AttemptView   // of the last heartbeat
+	strays     string               // the same; see findStrays
+	automation *int                 // see fleet.Presence
+	limitedBy  string               // likewise
+	machine    machine              // of it, what this session has told last
+	limited    *fleet.Limits        // as told last
+	held       *wire.KeysHeld       // as last shown; nil: it does not know of replaced keys
+	told       []wire.HubAddress    // the hubs' tunnels, as told last
+	hubs       []string             // their URLs, likewise
+	proposed   map[fleet.Fence]bool // phase or revival proposed and not yet answered
 }
 
 func (s *Server) newSession(id string, h wire.Hello, key wire.SessionKey) *session {
@@ -125,12 +129,24 @@ func (x *session) journal() (id string, count uint64) {
 	return x.journalID, x.count
 }
 
+// caches gives what this session has told of them; nil: nothing.
+func (x *session) caches() *string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.machine.caches
+}
+
 func (x *session) presence() fleet.Presence {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return fleet.Presence{
+	p := fleet.Presence{
 		Runner: x.runner, Connected: x.ended == nil, Session: x.id, Transport: x.transport,
 		LastBeat: x.beatAt, Interval: x.interval, Slots: x.slots, Full: x.full,
 		Declining: x.declining, Address: x.address, Strays: x.strays,
+		Automation: x.automation, LimitedBy: x.limitedBy,
 	}
+	if p.Health = x.machine.health; p.Health != nil {
+		p.HealthAt = x.machine.at
+	}
+	return p
 }

@@ -49,6 +49,7 @@ func (s *Server) presence(r fleet.RunnerID, k *seen, now time.Time) fleet.Presen
 func (s *Server) note(x *session) (changed bool) {
 	p := x.presence()
 	journal, count := x.journal()
+	caches := x.caches()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.live[x.runner] != x {
@@ -61,12 +62,20 @@ func (s *Server) note(x *session) (changed bool) {
 		changed = true
 	}
 	was := k.presence
-	changed = changed || !was.Connected || was.Session != p.Session || was.Slots != p.Slots ||
-		was.Full != p.Full || was.Declining != p.Declining
-	k.presence = p
 	if k.journal != journal {
-		k.journal, k.count = journal, 0
+		// Another one's machine, for all that is known.
+		k.journal, k.count, was.Health, was.HealthAt, was.Caches = journal, 0, nil, time.Time{}, ""
 	}
+	if p.Health == nil { // this session has told none yet
+		p.Health, p.HealthAt = was.Health, was.HealthAt
+	}
+	if p.Caches = was.Caches; caches != nil {
+		p.Caches = *caches
+	}
+	changed = changed || !was.Connected || was.Session != p.Session || was.Slots != p.Slots ||
+		was.Full != p.Full || was.Declining != p.Declining || was.Caches != p.Caches ||
+		!sameOffer(was.Automation, p.Automation) || betterKnown(&was, &p)
+	k.presence = p
 	k.count = max(k.count, count)
 	return changed
 }

@@ -33,6 +33,7 @@ type Server struct {
 	shaking   chan struct{} // one token a handshake in progress
 	admission admission
 	parts     chan struct{} // one token a part of an upload in memory
+	sightings chan sighting // news of machines, for Run to pass on
 
 	life context.Context // of everything that outlives a request; ends with Close
 	stop context.CancelCauseFunc
@@ -78,19 +79,24 @@ func New(c Config) (*Server, error) {
 			WriteBufferPool:  &sync.Pool{},
 			Subprotocols:     []string{wire.Subprotocol},
 		},
-		shaking: make(chan struct{}, maxHandshakes),
-		parts:   make(chan struct{}, maxParts),
-		life:    life,
-		stop:    stop,
-		live:    map[fleet.RunnerID]*session{},
-		byID:    map[string]*session{},
-		opening: map[string]*opening{},
-		seen:    map[fleet.RunnerID]*seen{},
+		shaking:   make(chan struct{}, maxHandshakes),
+		parts:     make(chan struct{}, maxParts),
+		sightings: make(chan sighting, maxSightings),
+		life:      life,
+		stop:      stop,
+		live:      map[fleet.RunnerID]*session{},
+		byID:      map[string]*session{},
+		opening:   map[string]*opening{},
+		seen:      map[fleet.RunnerID]*seen{},
 	}, nil
 }
 
-// Run ends what has gone silent until ctx ends, then closes the server.
+// Run ends what has gone silent, and passes on what is heard of machines, until ctx
+// ends, then closes the server.
 func (s *Server) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { s.tellSightings(ctx) })
 	tick := time.NewTicker(s.cfg.ActiveInterval)
 	defer tick.Stop()
 	for {
@@ -131,8 +137,9 @@ func (s *Server) EndAll(code fleet.Code, detail string) {
 	s.mu.Unlock()
 }
 
-// RunnerChanged ends the live session of a runner that was removed, revoked or put
-// in conflict; the hub calls it for every change of a runner.
+// RunnerChanged ends the live session of a runner that was removed, revoked or put in
+// conflict, and lets one beat at once that is to be told other limits; the hub calls
+// it for every change of a runner.
 func (s *Server) RunnerChanged(r *fleet.Runner) {
 	s.mu.Lock()
 	x := s.live[r.ID]
@@ -142,6 +149,8 @@ func (s *Server) RunnerChanged(r *fleet.Runner) {
 	}
 	if bye := barred(r, x.generation); bye != nil {
 		x.end(*bye)
+	} else if x.limitsChanged(r) {
+		x.out.nudge()
 	}
 }
 
