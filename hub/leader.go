@@ -189,7 +189,7 @@ func waiting(v state.View) (any bool) {
 // overdue blocks jobs that waited longer than they may.
 func (l *term) overdue(ctx context.Context) {
 	v := l.hub.entries.View()
-	for _, b := range sched.Overdue(v, l.presence, l.hub.entries.now(), blockAtOnce).Block {
+	for _, b := range sched.See(v, sched.Look{Presence: l.presence, Since: l.since, Now: l.hub.entries.now(), Limit: blockAtOnce}).Overdue().Block {
 		l.propose(ctx, &state.BlockJob{Job: b.Job, Turn: b.Turn, Code: b.Code, Detail: b.Detail})
 	}
 }

@@ -29,9 +29,9 @@ func (l *term) place(ctx context.Context) {
 		return
 	}
 	room := assignAtOnce - len(flying)
-	plan := sched.Pick(v, l.presence(), l.since, time.Now(), room, flying)
+	plan := sched.See(v, sched.Look{Presence: l.presence, Since: l.since, Now: time.Now(), Flying: flying, Limit: room}).Pick()
 	l.flights.begin(plan.Assign, len(plan.Assign) == room, func(a sched.Assignment) bool {
-		cmd := &state.AssignJob{Job: a.Job, Runner: a.Runner, Turn: a.Turn, Attempts: a.Attempts, Slots: a.Slots}
+		cmd := &state.AssignJob{Job: a.Job, Runner: a.Runner, Turn: a.Turn, Attempts: a.Attempts, Slots: a.Base}
 		_, ok := l.propose(ctx, cmd)
 		if ok {
 			l.hub.sessions.Nudge(a.Runner)

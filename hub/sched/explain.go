@@ -9,16 +9,9 @@ import (
 	"tugline.dev/tugline/shared/fleet"
 )
 
-// Explanation says why a job stands where it stands.
-type Explanation struct {
-	Summary string   `json:"summary"`
-	Ahead   int      `json:"ahead"` // queued jobs before it, counted up to 1,000
-	Runners []Reason `json:"runners,omitempty"`
-}
-
-// Explain gives the exact reason why a queued job is not running; for any other
+// explain gives the exact reason why a queued job is not running; for any other
 // job, the reason that is recorded.
-func Explain(v state.View, presence map[fleet.RunnerID]fleet.Presence, j *fleet.Job, now time.Time) Explanation {
+func explain(v state.View, presence map[fleet.RunnerID]fleet.Presence, j *fleet.Job, now time.Time) Explanation {
 	if j.State != fleet.Queued {
 		return Explanation{Summary: strings.TrimSuffix(string(j.State)+": "+j.Reason.Detail, ": ")}
 	}

@@ -29,9 +29,9 @@ func excluded(j *fleet.Job, r *fleet.Runner, now time.Time) (Reason, time.Time) 
 		switch {
 		case x.Runner != r.ID || x.Facts != r.FactsRev:
 		case x.Until == nil:
-			return Reason{r.Name, x.Code, "gave it back: " + x.Detail}, time.Time{}
+			return Reason{Runner: r.Name, Code: x.Code, Detail: "gave it back: " + x.Detail}, time.Time{}
 		case now.Before(*x.Until):
-			return Reason{r.Name, x.Code, fmt.Sprintf("gave it back until %s: %s", x.Until.UTC().Format(time.RFC3339), x.Detail)}, *x.Until
+			return Reason{Runner: r.Name, Code: x.Code, Detail: fmt.Sprintf("gave it back until %s: %s", x.Until.UTC().Format(time.RFC3339), x.Detail)}, *x.Until
 		}
 	}
 	return Reason{}, time.Time{}

@@ -48,7 +48,7 @@ func TestReasons(t *testing.T) {
 		{name: "just connected", seen: func(p *fleet.Presence) { p.Full = false }, code: fleet.Unavailable, detail: "has just connected"},
 		{name: "declining", seen: func(p *fleet.Presence) { p.Declining = "low disk" }, code: fleet.OwnerPolicy, detail: "takes nothing now: low disk"},
 		{name: "no slots", seen: func(p *fleet.Presence) { p.Slots = 0 }, code: fleet.NoSlot, detail: "offers no slot"},
-		{name: "slots taken", do: func(g *rig) { g.job("other"); g.place(Pick(g.m.View(), g.seen, start, g.now, 1, nil)) }, code: fleet.NoSlot, detail: "has no free slot of 1"},
+		{name: "slots taken", do: func(g *rig) { g.job("other"); g.place(g.look(1, nil).Pick()) }, code: fleet.NoSlot, detail: "has no free slot of 1"},
 		{name: "declined", do: func(g *rig) { decline(g, 0) }, code: fleet.Storage, detail: "gave it back: 3 GiB free"},
 		{name: "declined for a while", do: func(g *rig) { decline(g, 60e9) }, code: fleet.Storage, detail: "gave it back until 2026-03-01T12:01:00Z: 3 GiB free"},
 	} {
@@ -73,7 +73,7 @@ func TestReasons(t *testing.T) {
 			c.seen(&p)
 		}
 		g.seen["r1"] = p
-		e := Explain(g.m.View(), g.seen, g.get("j"), g.now)
+		e := g.look(0, nil).Explain(g.get("j"))
 		if c.code == "" {
 			expect(t, g.pick(), "j>r1")
 			if e.Summary != "box-r1 can take it and is being asked" || e.Runners != nil {
@@ -113,7 +113,7 @@ func decline(g *rig, after int64) {
 // TestExplainElse: the answers that no runner gives.
 func TestExplainElse(t *testing.T) {
 	g := newRig(t)
-	why := func(id fleet.JobID) string { return Explain(g.m.View(), g.seen, g.get(id), g.now).Summary }
+	why := func(id fleet.JobID) string { return g.look(0, nil).Explain(g.get(id)).Summary }
 	g.job("a", func(s *fleet.Spec) { s.ConcurrencyKey = "k" })
 	if s := why("a"); !strings.HasPrefix(s, "no runner is enrolled") {
 		t.Errorf("without runners: %q", s)
@@ -133,7 +133,7 @@ func TestExplainElse(t *testing.T) {
 	if s := why("a"); s != "assigned: given to box-r1" {
 		t.Errorf("not queued: %q", s)
 	}
-	if e := Explain(g.m.View(), g.seen, g.get("c"), g.now); e.Ahead != 1 {
+	if e := g.look(0, nil).Explain(g.get("c")); e.Ahead != 1 {
 		t.Errorf("%d jobs are ahead, want 1", e.Ahead)
 	}
 	g.do(&state.AcceptAttempt{Job: "a", Fence: f})

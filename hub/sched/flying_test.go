@@ -23,7 +23,7 @@ func flying(p Plan) map[fleet.JobID]Assignment {
 }
 
 func (g *rig) pickBeside(under map[fleet.JobID]Assignment) Plan {
-	return Pick(g.m.View(), g.seen, start, g.now, 100, under)
+	return g.look(100, under).Pick()
 }
 
 // TestFlying: what was proposed takes its slot and its key, and its job is not given away

@@ -26,7 +26,7 @@ func TestRaisedEpoch(t *testing.T) {
 
 	explained := func(id fleet.JobID, want string) {
 		t.Helper()
-		if e := Explain(g.m.View(), g.seen, g.get(id), g.now); !strings.Contains(e.Summary, want) {
+		if e := g.look(0, nil).Explain(g.get(id)); !strings.Contains(e.Summary, want) {
 			t.Errorf("job %s is explained by %q; want %q in it", id, e.Summary, want)
 		}
 	}
@@ -53,8 +53,8 @@ func TestRaisedEpoch(t *testing.T) {
 	g.now = g.now.Add(time.Second)
 	expect(t, g.pick(), "given>r2 waits>r2 new>r2")
 	// Another node leads, and has not heard all runners yet.
-	expect(t, Pick(g.m.View(), g.seen, g.now.Add(-29*time.Second), g.now, 9, nil), "new>r2")
-	expect(t, Pick(g.m.View(), g.seen, g.now.Add(-30*time.Second), g.now, 9, nil), "given>r2 waits>r2 new>r2")
+	expect(t, g.led(g.now.Add(-29*time.Second)).Pick(), "new>r2")
+	expect(t, g.led(g.now.Add(-30*time.Second)).Pick(), "given>r2 waits>r2 new>r2")
 	stray.Connected, stray.Strays = true, ""
 	g.seen["r1"] = stray
 	expect(t, g.pick(), "given>r1 waits>r2 new>r1")

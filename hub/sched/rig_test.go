@@ -84,13 +84,13 @@ func (g *rig) get(id fleet.JobID) *fleet.Job {
 
 func (g *rig) presence() map[fleet.RunnerID]fleet.Presence { return g.seen }
 
-func (g *rig) pick() Plan { return Pick(g.m.View(), g.seen, start, g.now, 100, nil) }
+func (g *rig) pick() Plan { return g.look(100, nil).Pick() }
 
 // place does what a plan says.
 func (g *rig) place(p Plan) (fences []fleet.Fence) {
 	g.t.Helper()
 	for _, a := range p.Assign {
-		fences = append(fences, g.do(&state.AssignJob{Job: a.Job, Runner: a.Runner, Turn: a.Turn, Attempts: a.Attempts, Slots: a.Slots}).Fence)
+		fences = append(fences, g.do(&state.AssignJob{Job: a.Job, Runner: a.Runner, Turn: a.Turn, Attempts: a.Attempts, Slots: a.Base}).Fence)
 	}
 	return fences
 }
@@ -109,4 +109,16 @@ func expect(t *testing.T, p Plan, want string) {
 	if got := p.text(); got != want {
 		t.Errorf("the plan is %q, want %q", got, want)
 	}
+}
+
+func (g *rig) look(limit int, flying map[fleet.JobID]Assignment) *Board {
+	return See(g.m.View(), Look{Presence: g.presence, Since: start, Now: g.now, Limit: limit, Flying: flying})
+}
+
+func (g *rig) led(since time.Time) *Board {
+	return See(g.m.View(), Look{Presence: g.presence, Since: since, Now: g.now, Limit: 9})
+}
+
+func (g *rig) overdue(now time.Time, limit int) Plan {
+	return See(g.m.View(), Look{Presence: g.presence, Since: start, Now: now, Limit: limit}).Overdue()
 }

@@ -14,13 +14,43 @@ import (
 	"tugline.dev/tugline/shared/fleet"
 )
 
+// Look is what a decision is made from beside the state. All of it is given: equal looks
+// at equal states come to equal decisions.
+type Look struct {
+	// Presence is what the leader sees of each runner's connection. It is called at most
+	// once, and only if something depends on it: with many runners it is much to gather.
+	Presence func() map[fleet.RunnerID]fleet.Presence
+
+	Since time.Time // presence has been gathered since then: this node began to lead
+	Now   time.Time // by the clock that presence was stamped with
+
+	// Flying is what was decided before and proposed. As long as the state does not show
+	// what became of it, its job is not given away again, and what it takes is taken.
+	Flying map[fleet.JobID]Assignment
+
+	Floors fleet.Floors // as set on the hub; zero: the defaults
+	Limit  int          // of what a plan may hold: assignments, or jobs to block
+
+	// Alive says whether the runner has shown the attempt lately: a lease to try a circuit
+	// ends with it. Nil: all attempts are alive.
+	Alive func(fleet.RunnerID, fleet.Fence) bool
+
+	// Memo is what is kept from look to look for speed; it changes no decision. It belongs
+	// to one look at a time. Nil: nothing is kept.
+	Memo *Memo
+}
+
 // Assignment is one decision: the proposal for it assumes what was seen.
 type Assignment struct {
-	Job      fleet.JobID
-	Runner   fleet.RunnerID
-	Turn     int
-	Attempts int // made so far in the turn
-	Slots    int // offered by the runner
+	Job        fleet.JobID
+	Runner     fleet.RunnerID
+	Turn       int
+	Attempts   int      // made so far in the turn
+	Base       int      // slots that the runner offers, beside those for automation
+	Automation int      // slots for automation that hub and owner allow there now
+	Choice     int      // the turn's place in the list of choices
+	Reserve    int64    // bytes of disk that it is expected to take; 0: it works in no repository
+	Probes     []string // circuits that it tries
 }
 
 // Block takes a job out of the queue that has waited longer than it may.
@@ -38,11 +68,90 @@ type Plan struct {
 	Next   time.Time // when time alone may change the answer; zero: never
 }
 
-// Reason is why one runner does not take one job.
+// Reason is why one runner does not take one job, or why no runner is asked at all.
 type Reason struct {
-	Runner string     `json:"runner"`
-	Code   fleet.Code `json:"code"`
+	Runner string     `json:"runner,omitempty"` // its name; empty: it is not one runner's reason
+	Code   fleet.Code `json:"code,omitempty"`   // empty: nothing stands against it
 	Detail string     `json:"detail"`
+	Until  *time.Time `json:"until,omitempty"`  // it may be over then by itself
+	Change string     `json:"change,omitempty"` // what would change it
+}
+
+// Explanation says why a job stands where it stands.
+type Explanation struct {
+	Summary string     `json:"summary"`
+	Code    fleet.Code `json:"code,omitempty"` // of what the summary says; empty: nothing stands against it
+	Until   *time.Time `json:"until,omitempty"`
+	Change  string     `json:"change,omitempty"`
+	Ahead   int        `json:"ahead"` // queued jobs before it, counted up to 1,000
+	Index   uint64     `json:"index"` // of the state that was looked at
+	At      time.Time  `json:"at"`    // of the presence that was looked at
+	Runners []Reason   `json:"runners,omitempty"`
+	More    int        `json:"more,omitempty"`  // runners that are left out
+	Notes   []string   `json:"notes,omitempty"` // warnings: they keep nobody from taking it
+}
+
+// Memo is what looks of one leader keep for the next.
+type Memo struct{}
+
+// Board is a state as one look sees it, prepared as far as it is asked. It is for one
+// goroutine.
+type Board struct {
+	v state.View
+	l Look
+
+	presence map[fleet.RunnerID]fleet.Presence
+	seen     bool
+}
+
+// See prepares a look.
+func See(v state.View, l Look) *Board { return &Board{v: v, l: l} }
+
+func (b *Board) present() map[fleet.RunnerID]fleet.Presence {
+	if !b.seen && b.l.Presence != nil {
+		b.presence = b.l.Presence()
+	}
+	b.seen = true
+	return b.presence
+}
+
+// Pick decides which queued jobs go to which runners now.
+func (b *Board) Pick() Plan { return pick(b.v, b.present(), b.l.Since, b.l.Now, b.l.Limit, b.l.Flying) }
+
+// overdue finds queued jobs that have waited longer than their queue timeout, and when
+// the next one will have.
+func (b *Board) Overdue() Plan { return overdue(b.v, b.present, b.l.Now, b.l.Limit) }
+
+// Explain says of a queued job exactly why it is not running, runner by runner; of any
+// other job, the reason that is recorded.
+func (b *Board) Explain(j *fleet.Job) Explanation { return explain(b.v, b.present(), j, b.l.Now) }
+
+// Why says the same in one sentence, which is the summary of Explain.
+func (b *Board) Why(j *fleet.Job) Reason {
+	e := b.Explain(j)
+	return Reason{Code: e.Code, Detail: e.Summary, Until: e.Until, Change: e.Change}
+}
+
+// Refusal gives the first thing that stands against a runner's taking a queued job; an
+// empty code means that nothing does.
+func (b *Board) Refusal(j *fleet.Job, r *fleet.Runner) Reason {
+	for _, c := range candidates(b.v, b.present()) {
+		if c.r.ID == r.ID {
+			return fits(j, c, b.l.Now)
+		}
+	}
+	return Reason{Runner: r.Name, Code: fleet.RunnerUnknown, Detail: "was removed"}
+}
+
+// Misplaced says why an assignment that its runner has not accepted yet would not be made
+// now, so that it had better go back to the queue; an empty code means that it would.
+func (b *Board) Misplaced(j *fleet.Job, a *fleet.Attempt) Reason { return Reason{} }
+
+// Capable says whether the runner could take the job were it connected, free and well:
+// nothing that only a person changes stands against it.
+func (b *Board) Capable(j *fleet.Job, r *fleet.Runner) bool {
+	_, ok := capable(j, r)
+	return ok
 }
 
 // candidate is a runner with what is left of its slots.
@@ -52,7 +161,7 @@ type candidate struct {
 	free int
 }
 
-// Pick walks the queue in order and gives every job that can run to the best
+// pick walks the queue in order and gives every job that can run to the best
 // runner: the one with the most free slots, by id where equal. It stops when no
 // slot is free anywhere or limit assignments are made. Presence has been gathered
 // since the given time, when this node began to lead. What is flying has been decided
@@ -61,7 +170,7 @@ type candidate struct {
 //
 // Which runners could take a job at all is worked out once for all jobs alike, so
 // that a long queue of jobs that nobody can take costs little.
-func Pick(v state.View, presence map[fleet.RunnerID]fleet.Presence, since, now time.Time, limit int, flying map[fleet.JobID]Assignment) Plan {
+func pick(v state.View, presence map[fleet.RunnerID]fleet.Presence, since, now time.Time, limit int, flying map[fleet.JobID]Assignment) Plan {
 	var plan Plan
 	var cs []candidate // that would take something now
 	free := 0
@@ -131,7 +240,7 @@ func Pick(v state.View, presence map[fleet.RunnerID]fleet.Presence, since, now t
 		if k != "" {
 			holders[k] = j.ID
 		}
-		plan.Assign = append(plan.Assign, Assignment{j.ID, cs[best].r.ID, j.Turn().N, len(j.Turn().Attempts), cs[best].p.Slots})
+		plan.Assign = append(plan.Assign, Assignment{Job: j.ID, Runner: cs[best].r.ID, Turn: j.Turn().N, Attempts: len(j.Turn().Attempts), Base: cs[best].p.Slots, Choice: j.Turn().Choice})
 		return free > 0 && len(plan.Assign) < limit
 	})
 	return plan
@@ -183,10 +292,10 @@ func shapeOf(j *fleet.Job) shape {
 	return s
 }
 
-// Overdue finds queued jobs that have waited longer than their queue timeout, and
+// overdue finds queued jobs that have waited longer than their queue timeout, and
 // when the next one will have. What it says of each runner is as the leader sees
 // it at that moment; presence is called only if there is such a job.
-func Overdue(v state.View, presence func() map[fleet.RunnerID]fleet.Presence, now time.Time, limit int) Plan {
+func overdue(v state.View, presence func() map[fleet.RunnerID]fleet.Presence, now time.Time, limit int) Plan {
 	var plan Plan
 	if limit <= 0 {
 		return plan

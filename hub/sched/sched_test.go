@@ -21,8 +21,8 @@ func TestOrder(t *testing.T) {
 		g.job(id)
 	}
 	expect(t, g.pick(), "d>r1 c>r1 b>r2")
-	expect(t, Pick(g.m.View(), g.seen, start, g.now, 1, nil), "d>r1")
-	expect(t, Pick(g.m.View(), g.seen, start, g.now, 0, nil), "")
+	expect(t, g.look(1, nil).Pick(), "d>r1")
+	expect(t, g.look(0, nil).Pick(), "")
 	g.place(g.pick())
 	expect(t, g.pick(), "")
 }
@@ -59,7 +59,7 @@ func TestRerunHoldsItsKey(t *testing.T) {
 	g.runner("r3", 5)
 	g.seen["r3"] = fleet.Presence{Connected: true, Full: true, Slots: 5, Declining: "night"}
 	expect(t, g.pick(), "")
-	if s := Explain(g.m.View(), g.seen, g.get("a"), g.now).Summary; s != `waits for job b, which holds the concurrency key "k"` {
+	if s := g.look(0, nil).Explain(g.get("a")).Summary; s != `waits for job b, which holds the concurrency key "k"` {
 		t.Errorf("the other job is explained as %q", s)
 	}
 }
@@ -92,27 +92,27 @@ func TestOverdue(t *testing.T) {
 	g.job("a", func(s *fleet.Spec) { s.Timeouts.Queue = time.Minute })
 	g.job("b", func(s *fleet.Spec) { s.Timeouts.Queue = time.Hour })
 	g.job("c")
-	p := Overdue(g.m.View(), g.presence, g.now, 10)
+	p := g.overdue(g.now, 10)
 	if len(p.Block) != 0 || !p.Next.Equal(g.now.Add(time.Minute)) {
 		t.Errorf("nothing is overdue: %+v", p)
 	}
-	p = Overdue(g.m.View(), g.presence, g.now.Add(time.Minute), 10)
+	p = g.overdue(g.now.Add(time.Minute), 10)
 	if len(p.Block) != 1 || p.Block[0].Job != "a" || !strings.Contains(p.Block[0].Detail, "1m0s: no runner is enrolled") || !p.Next.Equal(g.now.Add(time.Hour)) {
 		t.Errorf("one is overdue: %+v", p)
 	}
 	g.runner("r1", 1)
-	p = Overdue(g.m.View(), g.presence, g.now.Add(2*time.Hour), 1)
+	p = g.overdue(g.now.Add(2*time.Hour), 1)
 	if len(p.Block) != 1 || !strings.HasSuffix(p.Block[0].Detail, "no runner that can take it became free: box-r1 could take it only now") {
 		t.Errorf("at most one of two: %+v", p)
 	}
-	if p = Overdue(g.m.View(), g.presence, g.now.Add(2*time.Hour), 0); len(p.Block) != 0 {
+	if p = g.overdue(g.now.Add(2*time.Hour), 0); len(p.Block) != 0 {
 		t.Errorf("none were asked for: %+v", p)
 	}
 	b := p.Block
-	for _, b := range append(b, Overdue(g.m.View(), g.presence, g.now.Add(2*time.Hour), 5).Block...) {
+	for _, b := range append(b, g.overdue(g.now.Add(2*time.Hour), 5).Block...) {
 		g.do(&state.BlockJob{Job: b.Job, Turn: b.Turn, Code: b.Code, Detail: b.Detail})
 	}
-	if p = Overdue(g.m.View(), g.presence, g.now.Add(2*time.Hour), 5); len(p.Block) != 0 || g.get("b").State != fleet.Blocked {
+	if p = g.overdue(g.now.Add(2*time.Hour), 5); len(p.Block) != 0 || g.get("b").State != fleet.Blocked {
 		t.Errorf("blocked jobs are found again: %+v", p)
 	}
 }
@@ -123,7 +123,7 @@ func TestOverdueNamesEveryRunner(t *testing.T) {
 	detail := func(g *rig) string {
 		t.Helper()
 		g.job("late", func(s *fleet.Spec) { s.Timeouts.Queue = time.Minute })
-		p := Overdue(g.m.View(), g.presence, g.now.Add(time.Minute), 10)
+		p := g.overdue(g.now.Add(time.Minute), 10)
 		if len(p.Block) != 1 {
 			t.Fatalf("the plan is %+v", p)
 		}
@@ -182,7 +182,7 @@ func TestProperties(t *testing.T) {
 		for range rapid.IntRange(0, 3).Draw(t, "rounds") {
 			limit := rapid.IntRange(0, 6).Draw(t, "limit")
 			v := g.m.View()
-			plan := Pick(v, g.seen, start, g.now, limit, nil)
+			plan := g.look(limit, nil).Pick()
 			check(t, g, v, plan, limit)
 			for _, f := range g.place(plan) {
 				for _, a := range plan.Assign {
@@ -241,12 +241,12 @@ func check(t *rapid.T, g *rig, v state.View, plan Plan, limit int) {
 		if why, _ := excluded(j, r, g.now); why.Code != "" {
 			t.Fatalf("%s goes to %s, which %s", a.Job, a.Runner, why.Detail)
 		}
-		if e := Explain(v, g.seen, j, g.now); n == 0 && !strings.HasSuffix(e.Summary, "can take it and is being asked") {
+		if e := g.look(0, nil).Explain(j); n == 0 && !strings.HasSuffix(e.Summary, "can take it and is being asked") {
 			t.Fatalf("%s is first in the plan and explained as %q", a.Job, e.Summary)
 		}
 	}
 	v.Queue(func(j *fleet.Job) bool {
-		e := Explain(v, g.seen, j, g.now)
+		e := g.look(0, nil).Explain(j)
 		if e.Summary == "" {
 			t.Fatalf("job %s has no explanation", j.ID)
 		}
@@ -332,7 +332,7 @@ func BenchmarkPickKeys(b *testing.B) {
 func BenchmarkOverdue(b *testing.B) {
 	g := full(b, func(_ int, s *fleet.Spec) { s.Timeouts.Queue = time.Hour })
 	for b.Loop() {
-		if p := Overdue(g.m.View(), g.presence, g.now, 256); len(p.Block) != 0 {
+		if p := g.overdue(g.now, 256); len(p.Block) != 0 {
 			b.Fatal(len(p.Block))
 		}
 	}

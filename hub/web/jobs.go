@@ -307,12 +307,17 @@ func (s *Server) explain(_ context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	e := sched.Explain(v, s.present(), j, now())
+	e := s.look(v).Explain(j)
 	out := api.Explanation{Job: j.ID, State: j.State, Summary: e.Summary, Ahead: e.Ahead, Index: v.Meta().Index, At: now().UTC()}
 	for _, r := range e.Runners {
 		out.Runners = append(out.Runners, api.RunnerReason{Runner: r.Runner, Code: r.Code, Detail: r.Detail})
 	}
 	return &struct{ Body api.Explanation }{out}, nil
+}
+
+// look sees what the hub would decide now.
+func (s *Server) look(v state.View) *sched.Board {
+	return sched.See(v, sched.Look{Presence: s.present, Now: now()})
 }
 
 func (s *Server) present() map[fleet.RunnerID]fleet.Presence {

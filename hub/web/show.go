@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"tugline.dev/tugline/hub/sched"
 	"tugline.dev/tugline/hub/spool"
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/shared/api"
@@ -37,7 +36,7 @@ func (s *Server) show(v state.View, j *fleet.Job) api.Job {
 	}
 	if j.State == fleet.Queued {
 		if out.Why = unseen; s.known() {
-			out.Why = sched.Explain(v, s.present(), j, now()).Summary
+			out.Why = s.look(v).Why(j).Detail
 		}
 	}
 	a := latest(tu)
