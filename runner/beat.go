@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"cmp"
 	"context"
 	"reflect"
 	"time"
@@ -101,7 +100,8 @@ func (l *link) oneBeat(s *session, full bool, told fleet.RunnerFacts) (fleet.Run
 func (r *Runner) heartbeat(full bool) wire.Heartbeat {
 	seen := r.journal.Desired()
 	hb := wire.Heartbeat{Full: full, Epoch: seen.Epoch, Term: seen.Term, Index: seen.Index, Count: r.journal.Count()}
-	hb.Slots, hb.Declining = r.offer()
+	now := r.offer()
+	hb.Slots, hb.Automation, hb.Declining, hb.LimitedBy = now.base, now.automation, now.declining, now.limitedBy
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, h := range r.ordered() {
@@ -111,27 +111,4 @@ func (r *Runner) heartbeat(full bool) wire.Heartbeat {
 		})
 	}
 	return hb
-}
-
-// offer gives the slots offered now and, where there are none, why.
-func (r *Runner) offer() (slots int, declining string) {
-	r.mu.Lock()
-	owner, low := r.owner, cmp.Or(r.noRoom, r.lowDisk)
-	r.mu.Unlock()
-	switch end, quiet := owner.quietUntil(time.Now()); {
-	case owner.Paused != "":
-		return 0, "paused by the owner: " + fleet.CutText(owner.Paused, 200)
-	case quiet:
-		return 0, "quiet hours until " + end.Format("Mon 15:04")
-	case low != "":
-		return 0, low
-	}
-	return r.slots(owner), ""
-}
-
-func (r *Runner) slots(o Owner) int {
-	if r.cfg.Slots > 0 {
-		return r.cfg.Slots
-	}
-	return o.Slots
 }

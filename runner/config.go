@@ -20,7 +20,7 @@ import (
 type Config struct {
 	Dir       string            // data directory, made if it is missing
 	Name      string            // 1 to 64 letters, digits, dots, dashes and underscores; the host's name if ""
-	Slots     int               // jobs at a time; 0 leaves it to runner.yaml
+	Slots     int               // jobs at a time that people ask for; 0 leaves it to runner.yaml, NoSlots is none
 	Labels    map[string]string // told to the hub
 	Ticket    string            // enrols a directory without identity; not needed later
 	Transport string            // ws, http or auto; "" leaves it to runner.yaml
@@ -40,6 +40,9 @@ type Config struct {
 	// DevMode allows repositories at paths of this machine, and ends the jobs with the runner.
 	DevMode bool
 }
+
+// NoSlots as Config.Slots takes nothing that people ask for, whatever runner.yaml says.
+const NoSlots = -1
 
 func (c Config) withDefaults() (Config, error) {
 	if c.Logger == nil {
@@ -66,8 +69,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Name == "" || len(c.Name) > 64 || plainName(c.Name) != c.Name {
 		return c, fmt.Errorf("runner name %q: want 1 to 64 letters, digits, dots, dashes and underscores: %w", c.Name, fleet.BadRequest)
 	}
-	if c.Slots < 0 || c.Slots > 64 {
-		return c, fmt.Errorf("%d slots: want 1 to 64: %w", c.Slots, fleet.BadRequest)
+	if c.Slots != NoSlots && (c.Slots < 0 || c.Slots > fleet.MaxSlots) {
+		return c, fmt.Errorf("%d slots: want 0 to %d: %w", c.Slots, fleet.MaxSlots, fleet.BadRequest)
 	}
 	if c.OnTunnels == nil {
 		c.OnTunnels = func([]wire.HubAddress) {}

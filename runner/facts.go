@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -40,9 +41,9 @@ func (r *Runner) facts() fleet.RunnerFacts {
 		Secrets: r.secretNames, Repos: o.Repositories.Allow, Origins: o.Origins, AllowFile: o.AllowFile, Paused: o.Paused,
 	}
 	for _, h := range r.harnesses {
-		if len(o.Harnesses) == 0 {
-			f.Harnesses = append(f.Harnesses, h)
-		} else if _, ok := o.Harnesses[h.Name]; ok {
+		allowed, ok := o.Harnesses[h.Name]
+		if ok || len(o.Harnesses) == 0 {
+			h.Models = allowed.Models
 			f.Harnesses = append(f.Harnesses, h)
 		}
 	}
@@ -172,6 +173,12 @@ func (r *Runner) loadOwner() {
 		o.AllowFile = true
 	}
 	r.alert("runner.yaml", "")
+	wrong := strings.Join(o.Wrong(), "; ")
+	if wrong != "" {
+		r.log.Error("part of the owner's rules is not taken", "err", wrong)
+		wrong = "runner.yaml: " + wrong
+	}
+	r.alert("floors", wrong)
 	r.mu.Lock()
 	r.owner = o
 	r.mu.Unlock()

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"golang.org/x/crypto/nacl/box"
@@ -107,24 +106,7 @@ func (id *identity) save(dir string) error {
 	if err != nil {
 		return fmt.Errorf("save the runner's identity: %w", err)
 	}
-	f, err := os.CreateTemp(dir, ".identity-") // made with mode 0600
-	if err != nil {
-		return fmt.Errorf("save the runner's identity: %w", err)
-	}
-	_, err = f.Write(append(b, '\n'))
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), identityFile(dir))
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-		return fmt.Errorf("save the runner's identity: %w", err)
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("save the runner's identity: %w", err)
-	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+	if err := writeDurably(identityFile(dir), append(b, '\n')); err != nil {
 		return fmt.Errorf("save the runner's identity: %w", err)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -250,7 +251,8 @@ func (l *link) take(s *session, f wire.Frame, sets chan wire.HeartbeatReply) err
 		s.clockMu.Unlock()
 		// Each is the whole set: one that was not looked at yet is replaced.
 		select {
-		case <-sets:
+		case old := <-sets:
+			rep.Limits = cmp.Or(rep.Limits, old.Limits) // told once a session
 		default:
 		}
 		sets <- rep

@@ -16,12 +16,18 @@ import (
 // busyRetry is after how long an assignment that found no free slot may come back.
 const busyRetry = 10 * time.Second
 
+// limitsRetry is the same of one for which automations have no slot here.
+const limitsRetry = 30 * time.Second
+
 // reconciles takes one desired set after the other.
 func (l *link) reconciles(ctx context.Context, s *session, sets <-chan wire.HeartbeatReply) {
 	for {
 		select {
 		case rep := <-sets:
 			l.takeNews(s, rep.Keys)
+			if rep.Limits != nil {
+				l.r.takeLimits(*rep.Limits)
+			}
 			if err := l.r.reconcile(s, rep); err != nil {
 				l.r.trouble(err) // what was not done is in the next set again
 			}
@@ -196,16 +202,8 @@ func (r *Runner) assign(s *session, d wire.Desired) error {
 	if err := wire.Decode(d.Body, &as); err != nil || as.Fence != d.Fence || as.Job != d.Job {
 		return r.decline(d, attempt.Declined{Code: fleet.BadRequest, Detail: "the assignment cannot be read"})
 	}
-	slots, declining := r.offer()
-	if declining != "" {
-		code := fleet.OwnerPolicy
-		if strings.HasPrefix(declining, "storage: ") {
-			code = fleet.Storage
-		}
-		return r.decline(d, attempt.Declined{Code: code, Detail: declining, RetryAfter: time.Minute})
-	}
-	if r.busy() >= slots {
-		return r.decline(d, attempt.Declined{Code: fleet.NoSlot, Detail: fmt.Sprintf("all %d slots of this runner are in use", slots), RetryAfter: busyRetry})
+	if no := r.admits(&as.Spec); no != nil {
+		return r.decline(d, *no)
 	}
 	proof, err := wire.Encode(d.Order)
 	if err != nil {
@@ -222,6 +220,49 @@ func (r *Runner) assign(s *session, d wire.Desired) error {
 	r.log.Info("assignment taken on", "job", string(as.Job), "fence", as.Fence.String(), "attempt", as.Attempt)
 	r.start(a)
 	r.link.beat(false)
+	return nil
+}
+
+// admits looks whether there is room for a job, by the owner's rules and by what the hub
+// itself said last; nil is yes.
+func (r *Runner) admits(spec *fleet.Spec) *attempt.Declined {
+	now := r.offer()
+	if now.declining != "" {
+		no := &attempt.Declined{Code: fleet.OwnerPolicy, Detail: now.declining, RetryAfter: time.Minute}
+		if strings.HasPrefix(now.declining, "storage: ") {
+			no.Code, no.RetryAfter = fleet.Storage, attempt.StorageAfter
+		}
+		return no
+	}
+	told, ever := r.limits()
+	automation := told.Automation
+	if now.automation != nil {
+		automation = min(automation, *now.automation)
+	}
+	people, automations := r.busy()
+	full := func(n int, whose string) *attempt.Declined {
+		detail := fmt.Sprintf("all %s%s of this runner are in use", countOf(n, "slot"), whose)
+		if len(now.limitedBy) > 0 {
+			detail += " (" + strings.Join(now.limitedBy, "; ") + ")"
+		}
+		return &attempt.Declined{Code: fleet.NoSlot, Detail: detail, RetryAfter: busyRetry}
+	}
+	switch {
+	case spec.Automated() && !ever:
+		return &attempt.Declined{Code: fleet.AutomationOff, RetryAfter: limitsRetry, Detail: "the hub has not told this runner yet how many jobs of automations it may take"}
+	case spec.Automated() && automation == 0:
+		why := "the hub allows this runner no jobs of automations"
+		if told.Automation > 0 {
+			why = "no jobs of automations are taken now: " + strings.Join(now.limitedBy, "; ")
+		}
+		return &attempt.Declined{Code: fleet.AutomationOff, RetryAfter: limitsRetry, Detail: why}
+	case spec.Automated() && automations >= automation:
+		return full(automation, " for automations")
+	case !spec.Automated() && people >= now.base:
+		return full(now.base, "")
+	case people+automations >= now.base+automation:
+		return full(now.base+automation, "")
+	}
 	return nil
 }
 

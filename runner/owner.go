@@ -31,9 +31,15 @@ var ExampleOwner string
 // Owner is runner.yaml: what the owner of this machine allows. It wins over
 // whatever the hub asks for.
 type Owner struct {
-	Slots        int                `yaml:"slots"`        // jobs at a time, 0 to 64; the command line wins
+	Slots        int                `yaml:"slots"`        // jobs at a time that people ask for, 0 to 16; the command line wins
 	Paused       string             `yaml:"paused"`       // a reason to take nothing new; empty is not paused
 	Hours        Hours              `yaml:"hours"`        // when nothing new is taken
+	OnBattery    Bound              `yaml:"on_battery"`   // slots in all while there is no mains power
+	UserActive   UserActive         `yaml:"user_active"`  // slots in all while somebody works at this machine
+	MaxLoad      float64            `yaml:"max_load"`     // of the last minute for each processor, above which nothing new is taken; 0: none
+	MinMemory    Bytes              `yaml:"min_memory"`   // that must be available for anything new
+	Memory       MemoryShares       `yaml:"memory"`       // how it bounds the slots for automation
+	Floors       Floors             `yaml:"floors"`       // of the disk, for automation
 	Repositories Repositories       `yaml:"repositories"` // what jobs may work in
 	Harnesses    map[string]Harness `yaml:"harnesses"`    // empty allows all that are found
 	EnvNames     []string           `yaml:"env_names"`    // more variables that jobs get; * and ? stand for anything
@@ -66,9 +72,12 @@ type RepositoryOption struct {
 	Filter string `yaml:"filter"` // of a partial clone, e.g. blob:none
 }
 
-// Harness allows one agent CLI; Path is where it is, when not in PATH.
+// Harness allows one agent CLI; Path is where it is, when not in PATH. Models are those
+// that jobs may name; none allows all, and a job that names no model gets what the
+// CLI's own settings say.
 type Harness struct {
-	Path string `yaml:"path"`
+	Path   string   `yaml:"path"`
+	Models []string `yaml:"models,omitempty"`
 }
 
 // GitIdentity signs the commits that the runner makes itself.
@@ -130,7 +139,11 @@ func (k Keep) MarshalYAML() (any, error) {
 
 // DefaultOwner is what holds without a runner.yaml.
 func DefaultOwner() Owner {
-	return Owner{Slots: 1, Push: "runner", Updates: "ask", Permissions: fleet.PermWorkspace, MinFree: 1 << 30, Transport: "auto", KeepScratch: Keep(72 * time.Hour)}
+	return Owner{
+		Slots: 1, OnBattery: AllSlots, UserActive: UserActive{Within: Keep(5 * time.Minute), Slots: AllSlots},
+		Memory: MemoryShares{Keep: 3 << 30, PerSlot: 4 << 30},
+		Push:   "runner", Updates: "ask", Permissions: fleet.PermWorkspace, MinFree: 1 << 30, Transport: "auto", KeepScratch: Keep(72 * time.Hour),
+	}
 }
 
 // ParseOwner reads a runner.yaml. What it leaves out is as DefaultOwner has it. The
@@ -187,8 +200,17 @@ func (o Owner) check() *ownerError {
 			return e
 		}
 	}
-	if o.Slots < 0 || o.Slots > 64 {
-		return &ownerError{"slots", strconv.Itoa(o.Slots), fmt.Sprintf("%d: want 0 to 64", o.Slots)}
+	if o.Slots < 0 || o.Slots > fleet.MaxSlots {
+		return &ownerError{"slots", strconv.Itoa(o.Slots), fmt.Sprintf("%d: want 0 to %d", o.Slots, fleet.MaxSlots)}
+	}
+	if !(o.MaxLoad >= 0 && o.MaxLoad <= 1000) {
+		return &ownerError{"max_load", "", fmt.Sprintf("%v: want 0 to 1000", o.MaxLoad)}
+	}
+	if o.UserActive.Within < 0 {
+		return &ownerError{"within", "forever", "forever: want a time such as 5m"}
+	}
+	if o.Memory.PerSlot <= 0 {
+		return &ownerError{"per_slot", "", "0: want a size above that"}
 	}
 	for _, v := range o.Origins {
 		if e := oneOf("origins", v, "manual", "automation"); e != nil {
@@ -219,6 +241,11 @@ func (o Owner) check() *ownerError {
 		}
 		if p := o.Harnesses[name].Path; p != "" && !filepath.IsAbs(p) {
 			return &ownerError{"path", p, fmt.Sprintf("%q is not absolute", p)}
+		}
+		for _, m := range o.Harnesses[name].Models {
+			if m == "" || strings.ContainsAny(m, " \t\n") {
+				return &ownerError{"models", m, fmt.Sprintf("%q is no name of a model", m)}
+			}
 		}
 	}
 	for _, q := range o.Hours.Quiet {

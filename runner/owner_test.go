@@ -22,10 +22,10 @@ func TestExampleIsTheDefault(t *testing.T) {
 	want := DefaultOwner()
 	want.Hours.Quiet, want.Repositories = []string{}, Repositories{Allow: []string{}, Options: []RepositoryOption{}}
 	want.Harnesses, want.EnvNames, want.Origins = map[string]Harness{}, []string{}, []string{}
-	if d := cmp.Diff(want, got); d != "" {
+	if d := cmp.Diff(want, got, cmp.AllowUnexported(Floors{})); d != "" {
 		t.Errorf("the example is not the default (-default +example):\n%s", d)
 	}
-	for _, key := range []string{"slots", "paused", "hours", "repositories", "harnesses", "env_names", "origins", "push", "updates",
+	for _, key := range []string{"slots", "paused", "hours", "on_battery", "user_active", "max_load", "min_memory", "memory", "floors", "repositories", "harnesses", "env_names", "origins", "push", "updates",
 		"permissions", "allow_file", "min_free_bytes", "git", "transport"} {
 		if !strings.Contains(ExampleOwner, "\n"+key+":") {
 			t.Errorf("the example does not explain %s", key)
@@ -39,7 +39,16 @@ func TestOwnerMistakesNameTheLine(t *testing.T) {
 		{"slots: many\n", "line 1", "many"},
 		{"# x\npush: maybe\n", "line 2", "push"},
 		{"permissions: root\n", "line 1", "permissions"},
-		{"slots: 65\n", "line 1", "slots"},
+		{"slots: 17\n", "line 1", "slots"},
+		{"slots: 1\non_battery: some\n", "line 2", "some"},
+		{"on_battery: 17\n", "line 1", "17"},
+		{"user_active: {within: 5m, slots: -2}\n", "line 1", "-2"},
+		{"user_active:\n  within: forever\n", "line 2", "within"},
+		{"max_load: -1\n", "line 1", "max_load"},
+		{"max_load: .nan\n", "line 1", "max_load"},
+		{"min_memory: much\n", "line 1", "much"},
+		{"memory:\n  keep: 1GiB\n  per_slot: 0\n", "line 3", "per_slot"},
+		{"harnesses:\n  codex: {models: ['a b']}\n", "line 2", "models"},
 		{"min_free_bytes: lots\n", "line 1", "lots"},
 		{"hours:\n  quiet:\n    - 22:00-07:00\n    - Funday\n", "line 4", "Funday"},
 		{"hours:\n  loud: []\n", "line 2", "unknown key loud"},
@@ -139,7 +148,7 @@ func TestOwnerIsWrittenAsItIsRead(t *testing.T) {
 			t.Errorf("%s is written as\n%s", given, b)
 		}
 		again, err := ParseOwner(b)
-		if diff := cmp.Diff(o, again, cmpopts.EquateEmpty()); err != nil || diff != "" {
+		if diff := cmp.Diff(o, again, cmpopts.EquateEmpty(), cmp.AllowUnexported(Floors{})); err != nil || diff != "" {
 			t.Errorf("%s cannot be read again: %v (-was +is)\n%s", given, err, diff)
 		}
 	}

@@ -59,6 +59,8 @@ type Runner struct {
 	secretNames []string
 	harnesses   []fleet.HarnessInfo
 	alerts      map[string]string
+	told        *fleet.Limits        // of automation, by the hub; nil: never
+	sampled     func() *fleet.Health // the machine's last sample with its age, nil: there is none; never blocks
 	lowDisk     string
 	noRoom      string    // what the disk did not take when it was last written to
 	noRoomAt    time.Time // when that was
@@ -139,6 +141,7 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 		return err
 	}
 	r.loadOwner()
+	r.loadLimits()
 	r.host = &attempt.Host{
 		Dir: r.cfg.Dir, Self: r.cfg.Self, Journal: j, Hub: r.link, Trees: r.trees, Policy: r.policy, Harness: r.harness,
 		Secrets: r.secrets, Free: r.free, Environ: os.Environ, Logger: r.log, CredentialFile: filepath.Join(r.cfg.Dir, "git-credentials.yaml"),
@@ -244,17 +247,21 @@ func (r *Runner) forgetAnswers() {
 	clear(r.answered)
 }
 
-// busy counts the attempts that occupy a slot: until their end is reported.
-func (r *Runner) busy() int {
+// busy counts the attempts that occupy a slot, until their end is reported: those of
+// jobs that people asked for, and those of automations.
+func (r *Runner) busy() (people, automations int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := 0
 	for _, h := range r.attempts {
-		if h.attempt.Stage() < attempt.Ended {
-			n++
+		switch {
+		case h.attempt.Stage() >= attempt.Ended:
+		case h.attempt.Automated():
+			automations++
+		default:
+			people++
 		}
 	}
-	return n
+	return people, automations
 }
 
 // put adds an item about an attempt that is not here.
@@ -294,7 +301,7 @@ func (r *Runner) endJobs() {
 		return !ok || rec.Progress.Finished || rec.Progress.Ended
 	})
 	if !waitUntil(stopPatience, ended) {
-		r.log.Warn("jobs did not end in time; they go on under their supervisors", "count", r.busy())
+		r.log.Warn("jobs did not end in time; they go on under their supervisors", "count", len(all))
 		return
 	}
 	if !waitUntil(tellPatience, every(func(f fleet.Fence) bool {

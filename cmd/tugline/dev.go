@@ -43,13 +43,13 @@ this machine find it by themselves when the default directory is used and no oth
 named. Ctrl-C stops it; jobs that run go on and are found again at the next start.`,
 		Example: "  tugline dev\n  tugline dev --data-dir /tmp/try --listen 127.0.0.1:7440 --slots 4",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if d.slots < 0 || d.slots > 64 {
-				return usage("--slots %d is not from 1 to 64", d.slots)
+			var err error
+			if d.slots, err = slotsAsked(cmd.Flags(), d.slots); err != nil {
+				return err
 			}
 			if d.dir == "" {
 				d.dir = a.devDir()
 			}
-			var err error
 			if d.dir, err = filepath.Abs(d.dir); err != nil {
 				return err
 			}
@@ -58,7 +58,7 @@ named. Ctrl-C stops it; jobs that run go on and are found again at the next star
 	}
 	c.Flags().StringVar(&d.dir, "data-dir", "", "`DIR` where everything is kept (default ~/.local/share/tugline/dev)")
 	c.Flags().StringVar(&d.listen, "listen", "", "`HOST:PORT` of the hub (default 127.0.0.1 and a free port, the next time the same)")
-	c.Flags().IntVar(&d.slots, "slots", 0, "jobs `N` at a time (default as runner.yaml says, else 1)")
+	c.Flags().IntVar(&d.slots, "slots", 0, "jobs `N` at a time that people ask for, 0 to 16 (default as runner.yaml says, else 1)")
 	c.Flags().BoolVar(&d.acceptClock, "accept-clock", false, "believe this machine's clock although it is far from the recorded time")
 	c.Flags().StringVar(&d.level, "log-level", "info", "`LEVEL` of the log in the data directory: debug, info, warn, error")
 	return local(c)

@@ -5,8 +5,10 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"tugline.dev/tugline/runner"
+	"tugline.dev/tugline/shared/fleet"
 )
 
 func (a *app) runnerRunCommand() *cobra.Command {
@@ -37,8 +39,8 @@ Exit code 78 means that the hub sent it away and that it must not come back by i
 			if cfg.Labels, err = pairs("label", labels); err != nil {
 				return err
 			}
-			if cmd.Flags().Changed("slots") && (cfg.Slots < 1 || cfg.Slots > 64) {
-				return usage("--slots %d is not from 1 to 64", cfg.Slots)
+			if cfg.Slots, err = slotsAsked(cmd.Flags(), cfg.Slots); err != nil {
+				return err
 			}
 			switch cfg.Ticket {
 			case "":
@@ -84,10 +86,24 @@ Exit code 78 means that the hub sent it away and that it must not come back by i
 	f.StringVar(&cfg.Dir, "data-dir", "", "data `DIR` (default ~/.local/share/tugline/runner)")
 	f.StringVar(&cfg.Ticket, "ticket", "", "join `TICKET`, for the first time, - for standard input (TUGLINE_TICKET)")
 	f.StringVar(&cfg.Name, "name", "", "its `NAME` in the mesh (default the machine's)")
-	f.IntVar(&cfg.Slots, "slots", 0, "jobs `N` at a time (default as runner.yaml says, else 1)")
+	f.IntVar(&cfg.Slots, "slots", 0, "jobs `N` at a time that people ask for, 0 to 16 (default as runner.yaml says, else 1)")
 	f.StringArrayVar(&labels, "label", nil, "label `K=V` that jobs may require (repeatable)")
 	f.StringVar(&cfg.Transport, "transport", "", "`HOW` to reach the hub: ws, http or auto (default as runner.yaml says)")
 	f.BoolVar(&viaMesh, "via-mesh", false, "reach the hubs through their tunnel, where only UDP passes")
 	f.StringVar(&level, "log-level", "info", "`LEVEL` of the log: debug, info, warn, error")
 	return local(c)
+}
+
+// slotsAsked gives the slots of a flag as a runner's configuration has them: one that
+// was not given leaves them to the owner's rules.
+func slotsAsked(f *pflag.FlagSet, n int) (int, error) {
+	switch {
+	case !f.Changed("slots"):
+		return 0, nil
+	case n < 0 || n > fleet.MaxSlots:
+		return 0, usage("--slots %d is not from 0 to %d", n, fleet.MaxSlots)
+	case n == 0:
+		return runner.NoSlots, nil
+	}
+	return n, nil
 }

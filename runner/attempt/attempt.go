@@ -318,6 +318,9 @@ func (a *Attempt) Job() fleet.JobID { return a.asg.Job }
 // Fence gives the attempt's authority.
 func (a *Attempt) Fence() fleet.Fence { return a.asg.Fence }
 
+// Automated says whether the job was asked for by an automation.
+func (a *Attempt) Automated() bool { return a.asg.Spec.Automated() }
+
 // Done is closed when Run returns.
 func (a *Attempt) Done() <-chan struct{} { return a.done }
 

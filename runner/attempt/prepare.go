@@ -17,6 +17,9 @@ import (
 	"tugline.dev/tugline/shared/fleet"
 )
 
+// StorageAfter is after how long a job may come back that was declined for want of disk.
+const StorageAfter = fleet.HostFaultPause
+
 const (
 	retryAfter = time.Minute      // of a decline that may pass by itself
 	awayAfter  = 30 * time.Second // the repository's server does not answer
