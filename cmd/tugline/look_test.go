@@ -90,7 +90,7 @@ func TestDescriptions(t *testing.T) {
 	}
 	golden(t, "descriptions.txt", all.String())
 	s := newShell(t, "")
-	s.describeRunner(&api.Runner{ID: "r-1", Name: "studio", State: "online", LastBeat: before(2 * time.Second), Slots: 4, Used: 1, Cordoned: true, Labels: map[string]string{"b": "2", "a": "1"},
+	s.describeRunner(&api.Runner{ID: "r-1", Name: "studio", State: "online", LastBeat: before(2 * time.Second), Slots: api.Slots{Base: 4, Offered: 4, Used: 1}, Hold: &fleet.Hold{}, Labels: map[string]string{"b": "2", "a": "1"},
 		Version: "1.2", OS: "darwin", Arch: "arm64", Permissions: fleet.PermWorkspace, EnrolledAt: *before(72 * time.Hour), Transport: "ws", Alerts: []string{"runner.yaml is not valid"},
 		Harnesses: []fleet.HarnessInfo{{Name: "codex", Version: "0.1", SignedIn: "no", Detail: "no key"}}, Jobs: []fleet.JobID{"01j"}}, noon)
 	golden(t, "runner.txt", s.out.String())

@@ -20,7 +20,7 @@ func (a *app) runnerCommand() *cobra.Command {
 	return group("runner", "Runners: what is there, and run one here", groupMesh,
 		a.runnerListCommand(), a.runnerGetCommand(), a.runnerRunCommand(), a.runnerConfigCommand(),
 		a.runnerAct("cordon", "Give a runner no new work", "is given no new work"),
-		a.runnerAct("uncordon", "Give a runner work again", "is given work again"),
+		a.runnerAct("resume", "Give a runner work again", "is given work again"),
 		a.runnerAct("trust", "Settle a conflict of identity: the next to connect is the runner", "is trusted when it connects next"),
 		a.runnerAct("revoke", "Refuse a runner's key; it must enrol anew", "is refused until it enrols anew"),
 		a.runnerRemoveCommand(),
@@ -42,7 +42,7 @@ func (a *app) runnerListCommand() *cobra.Command {
 			now := time.Now()
 			t := table{head: []string{"NAME", "STATE", "SLOTS", "HEARTBEAT", "SYSTEM", "HARNESSES", "NOTES"}}
 			for _, r := range rs.Runners {
-				t.add(r.Name, runnerState(&r), fmt.Sprintf("%d/%d", r.Used, r.Slots), ago(now, r.LastBeat), r.OS+"/"+r.Arch, harnessNames(&r), runnerNotes(&r))
+				t.add(r.Name, runnerState(&r), fmt.Sprintf("%d/%d", r.Slots.Used, r.Slots.Offered), ago(now, r.LastBeat), r.OS+"/"+r.Arch, harnessNames(&r), runnerNotes(&r))
 			}
 			if err := t.print(a.out); err != nil {
 				return err
@@ -67,7 +67,7 @@ func seenText(r *api.Runner) string {
 }
 
 func runnerState(r *api.Runner) string {
-	if r.Cordoned {
+	if r.Hold != nil {
 		return r.State + ", cordoned"
 	}
 	return r.State
@@ -138,7 +138,7 @@ func (a *app) describeRunner(r *api.Runner, now time.Time) {
 	show("heartbeat", strings.TrimSpace(ago(now, r.LastBeat)+" "+r.Transport))
 	show("address", r.Address)
 	show("seen", seenText(r))
-	show("slots", fmt.Sprintf("%d of %d used", r.Used, r.Slots))
+	show("slots", fmt.Sprintf("%d of %d used", r.Slots.Used, r.Slots.Offered))
 	show("system", r.OS+"/"+r.Arch+", tugline "+r.Version)
 	show("permissions", "up to "+string(r.Permissions))
 	show("labels", labelText(r.Labels))
@@ -218,6 +218,9 @@ func (a *app) runnerConfigCommand() *cobra.Command {
 			o, err := runner.LoadOwner(file)
 			if err != nil {
 				return usage("%s is not valid, and a running runner keeps its last good rules: %v", file, err)
+			}
+			for _, wrong := range o.Wrong() {
+				a.say("%s: %s", file, wrong)
 			}
 			if a.json {
 				return a.printJSON(ownerShown(o))

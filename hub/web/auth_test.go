@@ -76,7 +76,6 @@ func TestOptionsThatNeedAdmin(t *testing.T) {
 	id := string(w.submitted("true"))
 	for _, r := range []request{
 		{path: "/v1/jobs/" + id + "/cancel", body: api.Cancel{Abandon: true}},
-		{path: "/v1/jobs/" + id + "/retry", body: api.Retry{Grant: true}},
 	} {
 		r.method, r.role = "POST", fleet.RoleOperator
 		w.refuses(r, 403, fleet.Forbidden)

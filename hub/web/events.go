@@ -185,13 +185,16 @@ func (s *Server) event(c state.Change) api.Event {
 		e.ID = string(c.Job.ID)
 	case c.Job != nil:
 		j := s.show(s.cfg.Log.View(), c.Job)
-		j.Turns = nil
+		j.Turns, j.Attempts = nil, nil
 		e.Job = &j
 	case c.Runner != nil && c.Runner.Removed:
 		e.ID = string(c.Runner.ID)
 	case c.Runner != nil:
 		r := s.showRunner(s.cfg.Log.View(), c.Runner, s.present()[c.Runner.ID])
 		e.Runner = &r
+	case c.Alert != nil:
+		a := showAlert(c.Alert)
+		e.Alert = &a
 	}
 	return e
 }

@@ -17,66 +17,11 @@ import (
 	"tugline.dev/tugline/shared/fleet"
 )
 
-type runnerOut struct{ Body api.Runner }
-
-type RunnerIn struct {
-	ID string `path:"id" doc:"a runner's id or name"`
-}
-
-// fleetRoutes serve runners, tickets, tokens, settings, status and audit.
+// fleetRoutes serve all that is no job: runners, circuits, budgets, credentials, nodes.
 func (s *Server) fleetRoutes() {
-	huma.Register(s.api, op(http.MethodGet, "/v1/runners", "list-runners", "Runners and whether they are connected", fleet.RoleViewer), wrap(s, func(context.Context, *struct{}) (*struct{ Body api.Runners }, error) {
-		v, present := s.cfg.Log.View(), s.present()
-		out := api.Runners{Runners: []api.Runner{}}
-		for _, r := range v.Runners() {
-			out.Runners = append(out.Runners, s.showRunner(v, r, present[r.ID]))
-		}
-		return &struct{ Body api.Runners }{out}, nil
-	}))
-	huma.Register(s.api, op(http.MethodGet, "/v1/runners/{id}", "get-runner", "One runner", fleet.RoleViewer), wrap(s, func(_ context.Context, in *RunnerIn) (*runnerOut, error) {
-		v := s.cfg.Log.View()
-		r, err := findRunner(v, in.ID)
-		if err != nil {
-			return nil, err
-		}
-		return &runnerOut{s.showRunner(v, r, s.present()[r.ID])}, nil
-	}))
-	yes, no, none := true, false, ""
-	for _, a := range []struct {
-		verb, summary string
-		role          fleet.Role
-		cmd           func(fleet.RunnerID) state.Command
-	}{
-		{"cordon", "Give the runner no new work", fleet.RoleOperator, func(id fleet.RunnerID) state.Command { return &state.FlagRunner{ID: id, Cordoned: &yes} }},
-		{"uncordon", "Give the runner work again", fleet.RoleOperator, func(id fleet.RunnerID) state.Command { return &state.FlagRunner{ID: id, Cordoned: &no} }},
-		{"trust", "Settle a conflict of identity: the next to connect is the runner", fleet.RoleAdmin, func(id fleet.RunnerID) state.Command { return &state.FlagRunner{ID: id, Conflict: &none} }},
-		{"revoke", "Refuse the runner's present key; it must enrol anew", fleet.RoleAdmin, func(id fleet.RunnerID) state.Command { return &state.RevokeRunner{ID: id} }},
-	} {
-		huma.Register(s.api, op(http.MethodPost, "/v1/runners/{id}/"+a.verb, a.verb+"-runner", a.summary, a.role), wrap(s, func(ctx context.Context, in *RunnerIn) (*runnerOut, error) {
-			r, err := findRunner(s.cfg.Log.View(), in.ID)
-			if err != nil {
-				return nil, err
-			}
-			if err := s.do(ctx, a.cmd(r.ID)); err != nil {
-				return nil, err
-			}
-			v := s.cfg.Log.View()
-			r, _ = v.Runner(r.ID)
-			return &runnerOut{s.showRunner(v, r, s.present()[r.ID])}, nil
-		}))
-	}
-	remove := op(http.MethodDelete, "/v1/runners/{id}", "remove-runner", "End a runner's enrolment", fleet.RoleAdmin)
-	remove.DefaultStatus = http.StatusNoContent
-	huma.Register(s.api, remove, wrap(s, func(ctx context.Context, in *struct {
-		RunnerIn
-		Abandon bool `query:"abandon_jobs" doc:"end its accepted jobs although their processes are unconfirmed"`
-	}) (*struct{}, error) {
-		r, err := findRunner(s.cfg.Log.View(), in.ID)
-		if err != nil {
-			return nil, err
-		}
-		return &struct{}{}, s.do(ctx, &state.RemoveRunner{ID: r.ID, AbandonJobs: in.Abandon})
-	}))
+	s.runnerRoutes()
+	s.holdRoutes()
+	s.alertRoutes()
 	s.tokenRoutes()
 	s.nodeRoutes()
 	s.memberRoutes()
@@ -91,48 +36,6 @@ func (s *Server) do(ctx context.Context, cmd state.Command) error {
 		return err
 	}
 	return refused(res)
-}
-
-func findRunner(v state.View, id string) (*fleet.Runner, error) {
-	if r, ok := v.FindRunner(id); ok {
-		return r, nil
-	}
-	return nil, wrong(fleet.NotFound, "there is no runner %s; `tugline runner list` shows the runners", quote(id))
-}
-
-func (s *Server) showRunner(v state.View, r *fleet.Runner, p fleet.Presence) api.Runner {
-	out := api.Runner{
-		ID: r.ID, Name: r.Name, State: "offline", Slots: r.Facts.Slots, Cordoned: r.Cordoned, Conflict: r.Conflict,
-		Declining: p.Declining, Labels: r.Labels, Version: r.Facts.Version, OS: r.Facts.OS, Arch: r.Facts.Arch,
-		Permissions: r.Facts.Permissions, Harnesses: r.Facts.Harnesses, Alerts: r.Facts.Alerts, Transport: p.Transport, Address: hostOf(p.Address),
-		EnrolledAt: r.EnrolledAt.UTC(), Jobs: []fleet.JobID{}, Used: v.Held(r.ID), Seen: s.seen(),
-	}
-	if out.Labels == nil {
-		out.Labels = map[string]string{}
-	}
-	if out.Harnesses == nil {
-		out.Harnesses = []fleet.HarnessInfo{}
-	}
-	if !p.LastBeat.IsZero() {
-		t := p.LastBeat.UTC()
-		out.LastBeat = &t
-	}
-	switch {
-	case r.Generation < r.Floor:
-		out.State = "revoked"
-	case r.Conflict != "":
-		out.State = "refused"
-	case !s.known() || p.Awaited:
-		out.State = "unknown"
-	case p.Connected && p.Interval > 0 && now().Sub(p.LastBeat) > fleet.StaleHeartbeats*p.Interval:
-		out.State = "stale"
-	case p.Connected:
-		out.State, out.Slots = "online", p.Slots
-	}
-	for _, o := range v.OpenOf(r.ID) {
-		out.Jobs = append(out.Jobs, o.Job.ID)
-	}
-	return out
 }
 
 // tokenRoutes make and end credentials. A secret is in the answer to its creation

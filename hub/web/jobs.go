@@ -93,12 +93,7 @@ func (s *Server) jobRoutes() {
 		}
 		return &state.CancelJob{Job: j.ID, Abandon: b.Abandon}, nil
 	})
-	act(s, "retry", "Queue an ended turn again", func(ctx context.Context, j *fleet.Job, b api.Retry) (state.Command, error) {
-		if b.Grant {
-			if err := admin(ctx, "to grant an attempt"); err != nil {
-				return nil, err
-			}
-		}
+	act(s, "retry", "Queue an ended turn again", func(_ context.Context, j *fleet.Job, b api.Retry) (state.Command, error) {
 		return &state.RetryJob{Job: j.ID, Grant: b.Grant}, nil
 	})
 	act(s, "accept", "Accept a job that needs review", func(_ context.Context, j *fleet.Job, b api.Settle) (state.Command, error) {
@@ -197,7 +192,7 @@ func find(v state.View, id string) (*fleet.Job, error) {
 }
 
 func (s *Server) submit(ctx context.Context, key string, in api.Submit) (*jobOut, error) {
-	spec, err := specOf(in, s.cfg.Log.View().Meta().Settings["default_harness"], s.eligible, s.knownHarness)
+	spec, err := specOf(in, s.cfg.Log.View().Meta().Settings, s.eligible, s.knownHarness)
 	if err != nil {
 		return nil, err
 	}
@@ -255,6 +250,11 @@ func (s *Server) list(_ context.Context, in *listIn) (*struct{ Body api.Jobs }, 
 		return nil, wrong(fleet.BadRequest, "before %s is not a job's id of 26 characters; give the one that the page before named", quote(in.Before))
 	}
 	v := s.cfg.Log.View()
+	if in.Runner != "" {
+		if _, err := knownRunner(v, in.Runner); err != nil {
+			return nil, err
+		}
+	}
 	out := api.Jobs{Jobs: []api.Job{}}
 	n := 0
 	v.Jobs(fleet.JobID(in.Before), func(j *fleet.Job) bool {
@@ -264,7 +264,7 @@ func (s *Server) list(_ context.Context, in *listIn) (*struct{ Body api.Jobs }, 
 		if in.State == "" || j.State == fleet.State(in.State) {
 			if (!in.Active || !j.State.Ended()) && (in.Runner == "" || onRunner(j, in.Runner)) {
 				sh := s.show(v, j)
-				sh.Turns = []*fleet.Turn{}
+				sh.Turns, sh.Attempts = []*fleet.Turn{}, []api.Attempt{}
 				out.Jobs = append(out.Jobs, sh)
 			}
 		}
@@ -308,7 +308,9 @@ func (s *Server) explain(_ context.Context, in *struct {
 		return nil, err
 	}
 	e := s.look(v).Explain(j)
-	out := api.Explanation{Job: j.ID, State: j.State, Summary: e.Summary, Ahead: e.Ahead, Index: v.Meta().Index, At: now().UTC()}
+	seen := s.seen()
+	out := api.Explanation{Job: j.ID, State: j.State, Summary: e.Summary, Ahead: e.Ahead, Index: v.Meta().Index, Seen: seen,
+		At: now().Add(-time.Duration(seen.Age) * time.Millisecond).UTC()}
 	for _, r := range e.Runners {
 		out.Runners = append(out.Runners, api.RunnerReason{Runner: r.Runner, Code: r.Code, Detail: r.Detail})
 	}

@@ -207,7 +207,6 @@ func TestListPagesAndFilters(t *testing.T) {
 		"state=cancelled":             {ids[4]},
 		"runner=lead":                 {ids[2]},
 		"runner=" + string(r):         {ids[2]},
-		"runner=nobody":               nil,
 		"state=running&active=true":   {ids[2]},
 		"state=cancelled&active=true": nil,
 		"active=true&limit=2":         {ids[6], ids[5]},
@@ -215,6 +214,9 @@ func TestListPagesAndFilters(t *testing.T) {
 		if got, _ := list(query); !cmp.Equal(got, want) {
 			t.Errorf("%s: %v; want %v", query, got, want)
 		}
+	}
+	if p := w.refuses(request{method: "GET", path: "/v1/jobs?runner=nobody", role: fleet.RoleViewer}, 404, fleet.NotFound); !strings.Contains(p.Detail, `no runner "nobody"`) {
+		t.Errorf("a runner that is none: %q", p.Detail)
 	}
 	// A filter that finds little still tells where the rest begins.
 	if got, next := list("state=running&limit=1"); len(got) != 1 || next != ids[2] {
@@ -236,10 +238,10 @@ func TestRunnerActions(t *testing.T) {
 		t.Helper()
 		return get[api.Runner](w, request{method: "POST", path: "/v1/runners/lead/" + verb, role: fleet.RoleAdmin})
 	}
-	if r := act("cordon"); !r.Cordoned || r.State != "offline" || r.Slots != 4 {
+	if r := act("cordon"); r.Hold == nil || r.Hold.Drain || r.State != "offline" || r.Slots.Base != 4 {
 		t.Errorf("cordoned: %+v", r)
 	}
-	if r := act("uncordon"); r.Cordoned {
+	if r := act("resume"); r.Hold != nil {
 		t.Error("still cordoned")
 	}
 	conflict := "two machines"

@@ -112,7 +112,7 @@ func TestSubmitLimits(t *testing.T) {
 		"malformed JSON":               {`{"kind":`, 400, fleet.BadRequest, "body"},
 		"JSON with a tail":             {`{"kind":"exec","argv":["true"]} {}`, 400, fleet.BadRequest, "body"},
 		"a JSON list":                  {`[]`, 400, fleet.BadRequest, "body"},
-		"an unknown field":             {`{"kind":"exec","argv":["true"],"priority":1}`, 400, fleet.BadRequest, "priority"},
+		"an unknown field":             {`{"kind":"exec","argv":["true"],"urgency":1}`, 400, fleet.BadRequest, "urgency"},
 		"a field of a wrong type":      {`{"kind":"exec","argv":"true"}`, 400, fleet.BadRequest, "argv"},
 		"no body":                      {nil, 400, fleet.BadRequest, "body"},
 	} {

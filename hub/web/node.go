@@ -12,29 +12,13 @@ import (
 	"tugline.dev/tugline/shared/fleet"
 )
 
-// settings that may be set, with what checks a value.
-var settings = map[string]func(*Server, string) error{
-	"default_harness": func(s *Server, v string) error {
-		switch v {
-		case "":
-			return nil
-		case "exec":
-			return wrong(fleet.BadRequest, "default_harness: exec runs commands and is no agent's harness")
-		}
-		return s.knownHarness(v)
-	},
-}
-
 // nodeRoutes serve what concerns the node and the cluster as a whole.
 func (s *Server) nodeRoutes() {
 	huma.Register(s.api, op(http.MethodGet, "/v1/status", "get-status", "The hub at a glance", fleet.RoleViewer), wrap(s, func(context.Context, *struct{}) (*struct{ Body api.Status }, error) {
 		st := s.cfg.Status()
 		v := s.cfg.Log.View()
 		m := v.Meta()
-		st.Cluster, st.Epoch, st.Index, st.StateTime, st.Settings = m.Cluster, m.Epoch, m.Index, m.Time.UTC(), m.Settings
-		if st.Settings == nil {
-			st.Settings = map[string]string{}
-		}
+		st.Cluster, st.Epoch, st.Index, st.StateTime, st.Settings = m.Cluster, m.Epoch, m.Index, m.Time.UTC(), shownSettings(m.Settings)
 		st.Seen = s.seen()
 		st.Version, st.Queued, st.Jobs = s.cfg.Version, v.Count("queued"), map[string]int{}
 		n := 0
@@ -55,7 +39,7 @@ func (s *Server) nodeRoutes() {
 	set := op(http.MethodPut, "/v1/settings/{name}", "set-setting", "Change a setting", fleet.RoleAdmin)
 	set.DefaultStatus = http.StatusNoContent
 	huma.Register(s.api, set, wrap(s, func(ctx context.Context, in *struct {
-		Name string `path:"name" enum:"default_harness"`
+		Name string `path:"name" enum:"default_harness,floor_select,floor_start,retry_pause,model_priority,alert_webhook"`
 		Body struct {
 			Value string `json:"value" doc:"empty removes it"`
 		}
@@ -64,8 +48,10 @@ func (s *Server) nodeRoutes() {
 		if check == nil {
 			return nil, wrong(fleet.NotFound, "there is no setting %q", in.Name)
 		}
-		if err := check(s, in.Body.Value); err != nil {
-			return nil, err
+		if in.Body.Value != "" {
+			if err := check(s, in.Body.Value); err != nil {
+				return nil, err
+			}
 		}
 		return &struct{}{}, s.do(ctx, &state.Set{Name: in.Name, Value: in.Body.Value})
 	}))

@@ -20,14 +20,12 @@ func (s *Server) show(v state.View, j *fleet.Job) api.Job {
 	tu := j.Turn()
 	out := api.Job{
 		ID: j.ID, Kind: j.Spec.Kind, State: j.State, CreatedAt: j.CreatedAt, Turn: tu.N,
-		Harness: j.Spec.Harness, Model: tu.Model, Permissions: j.Spec.Permissions,
-		FollowUps: len(j.FollowUps), Paused: j.Paused, Spec: j.Spec,
+		Permissions: j.Spec.Permissions,
+		FollowUps:   len(j.FollowUps), Paused: j.Paused, Spec: j.Spec,
 		Reason: j.Reason, Verdict: tu.Verdict, Turns: j.Turns, CancelAt: j.CancelRequestedAt,
 		Actor: j.Actor, Revision: j.Revision, FinishedAt: tu.EndedAt,
 	}
-	if out.Model == "" {
-		out.Model = j.Spec.Model
-	}
+	s.choices(&out, j, tu)
 	if r := j.Spec.Repo; r != nil {
 		out.Repo, out.BaseCommit, out.Branch = r.URL, r.BaseCommit, branchOf(j)
 		if out.Repo == "" {
@@ -131,12 +129,14 @@ func inUTC(j *fleet.Job) *fleet.Job {
 	c.CancelRequestedAt = utc(c.CancelRequestedAt)
 	for _, tu := range c.Turns {
 		tu.CreatedAt, tu.QueuedAt, tu.EndedAt = tu.CreatedAt.UTC(), tu.QueuedAt.UTC(), utc(tu.EndedAt)
+		tu.NotBefore = utc(tu.NotBefore)
 		if v := tu.Verdict; v != nil && v.Reasons == nil {
 			tu.Verdict = &fleet.Verdict{Decision: v.Decision, Reasons: []string{}, By: v.By}
 		}
 		for _, a := range tu.Attempts {
 			a.PhaseAt, a.AssignedAt, a.AcceptedAt = a.PhaseAt.UTC(), a.AssignedAt.UTC(), utc(a.AcceptedAt)
 			a.StartedAt, a.FinishedAt, a.ResetAt = utc(a.StartedAt), utc(a.FinishedAt), utc(a.ResetAt)
+			a.RetryAfter = utc(a.RetryAfter)
 			a.Pushes = slices.Clone(a.Pushes)
 			for i := range a.Pushes {
 				a.Pushes[i].At = a.Pushes[i].At.UTC()

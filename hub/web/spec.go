@@ -23,14 +23,14 @@ import (
 // specOf checks what was asked for, whole, and completes it with the defaults.
 // eligible lists the harnesses that some runner has, for the refusal; known checks
 // the name of one.
-func specOf(in api.Submit, defaultHarness string, eligible func() []string, known func(string) error) (fleet.Spec, error) {
+func specOf(in api.Submit, settings map[string]string, eligible func() []string, known func(string) error) (fleet.Spec, error) {
 	s := fleet.Spec{
-		Kind: in.Kind, Origin: fleet.Origin{Kind: "manual"}, ConcurrencyKey: in.ConcurrencyKey, Repo: in.Repo,
+		Kind: in.Kind, Origin: fleet.Origin{Kind: fleet.Manual}, ConcurrencyKey: in.ConcurrencyKey, Repo: in.Repo,
 		Harness: in.Harness, Model: in.Model, Permissions: in.Permissions, Argv: in.Argv, On: in.On,
 		Require: in.Require, Env: in.Env, Secrets: in.Secrets, Push: in.Push, Commit: in.Commit, OnLost: in.OnLost,
 	}
 	if in.Automation != "" {
-		s.Origin = fleet.Origin{Kind: "automation", Name: in.Automation}
+		s.Origin = fleet.Origin{Kind: fleet.Automation, Name: in.Automation}
 	}
 	orSet(&s.OnLost, "hold")
 	orSet(&s.Commit, "auto")
@@ -43,7 +43,7 @@ func specOf(in api.Submit, defaultHarness string, eligible func() []string, know
 		if len(in.Argv) > 0 {
 			return s, wrong(fleet.BadRequest, "argv belongs to kind exec; an agent gets a prompt")
 		}
-		orSet(&s.Harness, defaultHarness)
+		orSet(&s.Harness, settings["default_harness"])
 		if s.Harness == "" {
 			have := eligible()
 			if len(have) == 0 {
@@ -90,6 +90,9 @@ func specOf(in api.Submit, defaultHarness string, eligible func() []string, know
 		return s, err
 	}
 	if err := checkEnv(s.Env, s.Secrets); err != nil {
+		return s, err
+	}
+	if err := place(&s, in, settings[fleet.SettingModelPriority], known); err != nil {
 		return s, err
 	}
 	return s, timeouts(&s, in)

@@ -74,6 +74,10 @@ type Config struct {
 	// Seen says which node saw what Presence gives and how long ago that was told; no
 	// node where nobody did lately. nil: this one, just now.
 	Seen func() (node string, age time.Duration)
+	// HealthHistory gives the samples of a runner's machine that this node heard while
+	// it led, oldest first, as far back as the window says. It is asked on the leader.
+	// nil: none are kept.
+	HealthHistory func(r fleet.RunnerID, window time.Duration) []api.HealthPoint
 	// AcceptClock takes a person's word for the clock of the leader's machine.
 	AcceptClock func(ctx context.Context, who state.Head) (api.Clock, error)
 	// Ticket writes a join ticket around a secret; the command is what to paste.
@@ -196,7 +200,7 @@ func schemaName(t reflect.Type, hint string) string {
 	}
 	if strings.HasSuffix(t.PkgPath(), "/fleet") {
 		switch t.Name() {
-		case "Job", "Runner", "Usage", "Token", "Ticket", "Event", "Artifact", "FollowUp":
+		case "Job", "Runner", "Usage", "Token", "Ticket", "Event", "Artifact", "FollowUp", "Attempt", "HealthRecord":
 			return "Recorded" + name
 		}
 	}

@@ -32,6 +32,12 @@ type Submit struct {
 	IdleTimeout    string            `json:"idle_timeout,omitempty" doc:"without output; default 15m for an agent, none for a command"`
 	FirstTimeout   string            `json:"first_response_timeout,omitempty" doc:"until the first output; default 5m for an agent, none for a command"`
 	QueueTimeout   string            `json:"queue_timeout,omitempty" doc:"default none"`
+	Priority       int               `json:"priority,omitempty" doc:"-10 to 10, more goes first; half an hour of waiting counts as one"`
+	Needs          *fleet.Needs      `json:"needs,omitempty" doc:"of the machine: os is linux or darwin, arch amd64 or arm64; harness_version is the least, such as 0.120.0; docker means daemon and Compose, verified within ten minutes; disk is bytes free where it works, memory bytes available"`
+	Fallbacks      []fleet.Choice    `json:"fallbacks,omitempty" doc:"for an agent: what to go on with, in this order, where the provider refuses; at most 16. Absent: what the hub's model_priority has after the job's own choice"`
+	NoFallback     bool              `json:"no_fallback,omitempty" doc:"stay with the job's own choice, whatever the hub's model_priority says"`
+	Retries        *int              `json:"retries,omitempty" doc:"automatic runs of a turn beyond the first, 0 to 3; default 3"`
+	MaxTokens      int64             `json:"max_tokens,omitempty" doc:"for an agent: what a run may use of its origin's budget; absent: what such runs used so far, on average"`
 }
 
 // Job is a job as the interface shows it: the newest turn and its current attempt
@@ -50,8 +56,10 @@ type Job struct {
 	Turn          int                `json:"turn"`
 	Attempt       int                `json:"attempt"` // 0 while none
 	Fence         string             `json:"fence"`
-	Harness       string             `json:"harness"`
-	Model         string             `json:"model"`          // requested
+	Harness       string             `json:"harness"`        // effective: that it runs with, or will
+	Model         string             `json:"model"`          // effective; empty: as the CLI's own settings say
+	Requested     fleet.Choice       `json:"requested"`      // as asked for
+	Effective     fleet.Choice       `json:"effective"`      // its place in the list of choices
 	ReportedModel string             `json:"reported_model"` // by the CLI
 	Permissions   fleet.Permissions  `json:"permissions"`    // in effect once accepted, else as asked
 	Repo          string             `json:"repo"`
@@ -75,6 +83,13 @@ type Job struct {
 	CancelAt      *time.Time         `json:"cancel_requested_at,omitempty"`
 	Actor         string             `json:"actor"`
 	Revision      uint64             `json:"revision"`
+
+	Attempts    []Attempt          `json:"attempts"`             // of the newest turn
+	Transitions []fleet.Transition `json:"transitions"`          // of the newest turn, along its choices
+	Choice      int                `json:"choice"`               // its place among spec.fallbacks, from 1; 0: as asked for
+	Learned     *fleet.Learned     `json:"learned,omitempty"`    // by its failures; it stays
+	NotBefore   *time.Time         `json:"not_before,omitempty"` // a retry waits until then
+	Budget      Executions         `json:"budget"`               // of the newest turn
 }
 
 // Usage is the token count of the current attempt.
@@ -104,60 +119,12 @@ type Cancel struct {
 
 // Retry is the body of POST /v1/jobs/{id}/retry.
 type Retry struct {
-	Grant bool `json:"grant,omitempty" doc:"one attempt beyond the budget; needs admin"`
+	Grant bool `json:"grant,omitempty" doc:"a whole new budget of executions"`
 }
 
 // Settle is the body of POST /v1/jobs/{id}/accept and …/reject.
 type Settle struct {
 	Reason string `json:"reason,omitempty"`
-}
-
-// Explanation is GET /v1/jobs/{id}/explain.
-type Explanation struct {
-	Job     fleet.JobID    `json:"job"`
-	State   fleet.State    `json:"state"`
-	Summary string         `json:"summary"`
-	Ahead   int            `json:"ahead"`
-	Runners []RunnerReason `json:"runners,omitempty"`
-	Index   uint64         `json:"index"` // of the state that was looked at
-	At      time.Time      `json:"at"`    // of the presence that was looked at
-}
-
-// RunnerReason is why one runner does not take the job.
-type RunnerReason struct {
-	Runner string     `json:"runner"`
-	Code   fleet.Code `json:"code"`
-	Detail string     `json:"detail"`
-}
-
-// Runner is a runner with its presence.
-type Runner struct {
-	ID          fleet.RunnerID      `json:"id"`
-	Name        string              `json:"name"`
-	State       string              `json:"state"` // online, stale, offline, refused, revoked; unknown: no node has seen it lately
-	LastBeat    *time.Time          `json:"last_heartbeat"`
-	Slots       int                 `json:"slots"`
-	Used        int                 `json:"slots_used"`
-	Cordoned    bool                `json:"cordoned"`
-	Conflict    string              `json:"conflict,omitempty"`
-	Declining   string              `json:"declining,omitempty"`
-	Labels      map[string]string   `json:"labels"`
-	Version     string              `json:"version"`
-	OS          string              `json:"os"`
-	Arch        string              `json:"arch"`
-	Permissions fleet.Permissions   `json:"permissions"`
-	Harnesses   []fleet.HarnessInfo `json:"harnesses"`
-	Alerts      []string            `json:"alerts,omitempty"`
-	Transport   string              `json:"transport,omitempty"`
-	Address     string              `json:"address,omitempty"` // that it connects from; behind a trusted proxy, as the proxy says
-	EnrolledAt  time.Time           `json:"enrolled_at"`
-	Jobs        []fleet.JobID       `json:"jobs"`
-	Seen
-}
-
-// Runners is GET /v1/runners.
-type Runners struct {
-	Runners []Runner `json:"runners"`
 }
 
 // TicketRequest is the body of POST /v1/tickets.
@@ -266,9 +233,10 @@ type Disk struct {
 // Event is the data of one server-sent event of GET /v1/events and
 // GET /v1/jobs/{id}/events. Exactly one of the values is set.
 type Event struct {
-	Type   string       `json:"type"` // job, runner, setting, output, event, live, reset
+	Type   string       `json:"type"` // job, runner, setting, circuit, alert, budget, output, event, live, reset
 	Job    *Job         `json:"job,omitempty"`
 	Runner *Runner      `json:"runner,omitempty"`
+	Alert  *fleet.Alert `json:"alert,omitempty"`
 	ID     string       `json:"id,omitempty"`     // of a removed thing
 	Output *Output      `json:"output,omitempty"` // of a job's stream
 	Item   *fleet.Event `json:"item,omitempty"`   // a normalised event

@@ -328,7 +328,7 @@ func (c *cluster) online() {
 		}
 		n := 0
 		for _, r := range rs.Runners {
-			if r.State == "online" && r.Slots > 0 { // it has told what it offers
+			if r.State == "online" && r.Slots.Offered > 0 { // it has told what it offers
 				n++
 			}
 		}

@@ -35,7 +35,7 @@ func (c *cluster) used(name string, slots int, within time.Duration) {
 				got = r
 			}
 		}
-		return got.State == "online" && got.Used == slots
+		return got.State == "online" && got.Slots.Used == slots
 	})
 }
 
