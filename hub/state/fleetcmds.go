@@ -318,6 +318,7 @@ func (c *UpdateRunner) apply(t *txn) Result {
 		r.Master = c.Master
 	}
 	if c.Facts != nil && !sameRow(&r.Facts, c.Facts) {
+		t.credentials(r.ID, r.Facts, *c.Facts)
 		r.Facts, r.FactsRev = *c.Facts, t.index
 	}
 	t.putRunner(r)
@@ -409,6 +410,7 @@ func (c *RemoveRunner) apply(t *txn) Result {
 		}
 	}
 	r.Removed = true
+	t.forgetRunner(r.ID)
 	t.putRunner(r)
 	return Result{ID: string(r.ID)}
 }

@@ -72,6 +72,7 @@ func (c *Expire) apply(t *txn) Result {
 	for _, o := range orphans {
 		t.delete(tableOrphans, o)
 	}
+	t.expireCircuits(c.Limit)
 	return Result{}
 }
 
@@ -113,6 +114,10 @@ func (t *txn) audit(c Command, r Result) {
 		if c.Automation != nil {
 			a.Detail = "automation: " + strconv.Itoa(*c.Automation)
 		}
+	case *ResetCircuit:
+		a.Detail = c.audit()
+	case *OpenCircuit:
+		a.Detail = c.audit()
 	case *HoldRunner:
 		a.Detail = c.words()
 	case *Set:
@@ -163,6 +168,12 @@ func verb(c Command) string {
 		return "ticket.create"
 	case *Enrol:
 		return "runner.enrol"
+	case *ResetCircuit:
+		return "circuit.reset"
+	case *OpenCircuit:
+		return "circuit.open"
+	case *ReleaseProbe:
+		return "circuit.release"
 	case *FlagRunner:
 		return "runner.flag"
 	case *SetSlots:

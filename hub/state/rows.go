@@ -32,6 +32,7 @@ func (t *txn) put(j *fleet.Job) Result {
 		t.add("jobs", 1)
 	}
 	t.derive(old, j)
+	t.freeProbes(j)
 	t.insert(tableJobs, j)
 	t.changed(Change{What: "job", Job: j})
 	return Result{ID: string(j.ID), Job: j}

@@ -91,21 +91,22 @@ type count struct {
 }
 
 var schema = &memdb.DBSchema{Tables: map[string]*memdb.TableSchema{
-	tableMeta:    table(tableMeta, idx("id", func(*Meta) string { return "meta" })),
-	tableJobs:    table(tableJobs, idx("id", func(j *fleet.Job) string { return string(j.ID) })),
-	tableQueue:   table(tableQueue, idx("id", func(q *queued) string { return q.ID })),
-	tableOpen:    table(tableOpen, idx("id", func(o *opened) string { return o.ID })),
-	tableHolds:   table(tableHolds, idx("id", func(h *hold) string { return holdsOf(h.Key) + string(h.Job) })),
-	tableRunners: table(tableRunners, idx("id", func(r *fleet.Runner) string { return string(r.ID) }), multi("name", func(r *fleet.Runner) string { return r.Name })),
-	tableTokens:  table(tableTokens, idx("id", func(k *fleet.Token) string { return string(k.ID) }), multi("hash", func(k *fleet.Token) string { return string(k.Hash) })),
-	tableTickets: table(tableTickets, idx("id", func(k *fleet.Ticket) string { return string(k.Hash) })),
-	tableIdem:    table(tableIdem, idx("id", func(i *Idem) string { return i.ID }), multi("at", func(i *Idem) string { return order(uint64(i.At.UnixNano()), "") })),
-	tableCounts:  table(tableCounts, idx("id", func(c *count) string { return c.Name })),
-	tableAudit:   table(tableAudit, idx("id", func(a *Audit) string { return order(a.Index, "") })),
-	tableNodes:   table(tableNodes, idx("id", func(n *fleet.HubNode) string { return n.ID })),
-	tableOrphans: table(tableOrphans, idx("id", func(o *fleet.Orphan) string { return o.ID })),
-	tableAlerts:  table(tableAlerts, alertsTable...),
-	tableKeys:    table(tableKeys, idx("id", func(k *fleet.ClusterKey) string { return keyID(k.Kind, k.Generation) })),
+	tableMeta:     table(tableMeta, idx("id", func(*Meta) string { return "meta" })),
+	tableJobs:     table(tableJobs, idx("id", func(j *fleet.Job) string { return string(j.ID) })),
+	tableQueue:    table(tableQueue, idx("id", func(q *queued) string { return q.ID })),
+	tableOpen:     table(tableOpen, idx("id", func(o *opened) string { return o.ID })),
+	tableHolds:    table(tableHolds, idx("id", func(h *hold) string { return holdsOf(h.Key) + string(h.Job) })),
+	tableRunners:  table(tableRunners, idx("id", func(r *fleet.Runner) string { return string(r.ID) }), multi("name", func(r *fleet.Runner) string { return r.Name })),
+	tableTokens:   table(tableTokens, idx("id", func(k *fleet.Token) string { return string(k.ID) }), multi("hash", func(k *fleet.Token) string { return string(k.Hash) })),
+	tableTickets:  table(tableTickets, idx("id", func(k *fleet.Ticket) string { return string(k.Hash) })),
+	tableIdem:     table(tableIdem, idx("id", func(i *Idem) string { return i.ID }), multi("at", func(i *Idem) string { return order(uint64(i.At.UnixNano()), "") })),
+	tableCounts:   table(tableCounts, idx("id", func(c *count) string { return c.Name })),
+	tableAudit:    table(tableAudit, idx("id", func(a *Audit) string { return order(a.Index, "") })),
+	tableNodes:    table(tableNodes, idx("id", func(n *fleet.HubNode) string { return n.ID })),
+	tableOrphans:  table(tableOrphans, idx("id", func(o *fleet.Orphan) string { return o.ID })),
+	tableCircuits: table(tableCircuits, idx("id", func(c *fleet.Circuit) string { return c.ID })),
+	tableAlerts:   table(tableAlerts, alertsTable...),
+	tableKeys:     table(tableKeys, idx("id", func(k *fleet.ClusterKey) string { return keyID(k.Kind, k.Generation) })),
 }}
 
 // holdsOf gives what the ids of all holds of a key start with, and of no other key.

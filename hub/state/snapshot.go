@@ -40,6 +40,7 @@ var tables = []struct {
 	{tableJobs, func() any { return new(fleet.Job) }},
 	{tableNodes, func() any { return new(fleet.HubNode) }},
 	{tableOrphans, func() any { return new(fleet.Orphan) }},
+	{tableCircuits, func() any { return new(fleet.Circuit) }},
 	{tableAlerts, func() any { return new(fleet.Alert) }},
 }
 
@@ -170,6 +171,8 @@ func (t *txn) load(row snapshotRow, fresh func() any) error {
 	case *Idem:
 		t.add("idem", 1)
 		t.add("idem:"+v.Actor, 1)
+	case *fleet.Circuit:
+		t.add(countCircuits, 1)
 	case *fleet.Alert:
 		t.add("alerts", 1)
 	}

@@ -102,12 +102,13 @@ func (r Result) Err() error {
 
 // Change is one thing that an entry changed, for the feed.
 type Change struct {
-	What    string         `json:"what"` // job, runner, token, ticket, setting, node, orphan, epoch, keys, alert
+	What    string         `json:"what"` // job, runner, token, ticket, setting, node, orphan, epoch, keys, alert, circuit
 	Job     *fleet.Job     `json:"job,omitempty"`
 	Runner  *fleet.Runner  `json:"runner,omitempty"`
 	Node    *fleet.HubNode `json:"node,omitempty"`
 	Orphan  *fleet.Orphan  `json:"orphan,omitempty"`
 	Alert   *fleet.Alert   `json:"alert,omitempty"`
+	Circuit *fleet.Circuit `json:"circuit,omitempty"`
 	Removed bool           `json:"removed,omitempty"`
 }
 

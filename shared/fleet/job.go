@@ -232,6 +232,7 @@ type Attempt struct {
 	Account     string       `json:"account,omitempty"`     // see HarnessInfo
 	Requested   string       `json:"requested,omitempty"`   // the model that it was started with
 	RetryAfter  *time.Time   `json:"retry_after,omitempty"` // of a refusal that stated one
+	StatedEnd   string       `json:"stated_end,omitempty"`  // the words in which it stated an end
 	Acted       bool         `json:"acted,omitempty"`       // a tool of the agent ran: it may have changed something
 	Responded   bool         `json:"responded,omitempty"`   // its provider completed a response
 	Free        bool         `json:"free,omitempty"`        // it costs the turn's budget nothing: it was stopped

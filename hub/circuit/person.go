@@ -1,0 +1,55 @@
+package circuit
+
+import (
+	"time"
+
+	"tugline.dev/tugline/shared/fleet"
+)
+
+// Reset closes a circuit because a person says so. Attempts assigned before it say
+// nothing about what was repaired.
+func Reset(c *fleet.Circuit, actor, reason, repaired string, m Moment) *fleet.Circuit {
+	d := clone(c)
+	shut(d, m)
+	d.Generation++
+	d.Actor, d.Text, d.Repaired, d.Since = actor, reason, repaired, m.Fence
+	return d
+}
+
+// Open gives a circuit that a person opens for a time, or until it is reset (0).
+func Open(find Find, want fleet.Circuit, actor, reason string, d time.Duration, m Moment) *fleet.Circuit {
+	c := find.make(want.Scope, fleet.CircuitOperator, want.Runner, want.Provider, want.Account, want.Model)
+	c.Step, c.Actor, c.Text, c.Fence = 1, actor, reason, fleet.Fence{}
+	if d > 0 {
+		until := m.Now.Add(d)
+		open(c, m, &until)
+	} else {
+		open(c, m, nil)
+	}
+	return c
+}
+
+// Renewed gives a refused-credentials circuit closed, if what its runner says of itself
+// now shows other credentials for the provider than before; else nil.
+func Renewed(c *fleet.Circuit, old, new fleet.RunnerFacts, m Moment) *fleet.Circuit {
+	if c.Class != fleet.CircuitAuth || c.State == fleet.CircuitClosed {
+		return nil
+	}
+	for _, h := range new.Harnesses {
+		own := fleet.ProviderOf(h.Name, "")
+		if own == "" || own != c.Provider && own != h.Name { // one that speaks to many may be the one
+			continue
+		}
+		was, _ := old.Harness(h.Name)
+		if c.Account != "" && was.Account != "" && was.Account != c.Account {
+			continue
+		}
+		if was.Account != h.Account || was.SignedIn != h.SignedIn && h.SignedIn == "yes" {
+			d := clone(c)
+			shut(d, m)
+			d.Since = m.Fence
+			return d
+		}
+	}
+	return nil
+}
