@@ -91,6 +91,8 @@ type Hub struct {
 	disposing sync.Mutex
 	disposed  time.Time // when the disks were last looked through
 
+	history *history // of the health of runners, as heard here
+
 	leading     atomic.Bool
 	awaited     atomic.Pointer[awaited]
 	draining    atomic.Bool
@@ -117,7 +119,7 @@ func newHub(cfg Config, wall func() time.Time) (*Hub, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	h := &Hub{cfg: cfg, log: cfg.Logger, pokes: make(chan struct{}, 1), keyNews: make(chan struct{}, 1), rosterPokes: make(chan struct{}, 1), missed: make(chan fleet.Digest, 16), ready: make(chan struct{}), started: time.Now(), wall: wall}
+	h := &Hub{cfg: cfg, log: cfg.Logger, pokes: make(chan struct{}, 1), keyNews: make(chan struct{}, 1), rosterPokes: make(chan struct{}, 1), missed: make(chan fleet.Digest, 16), ready: make(chan struct{}), started: time.Now(), wall: wall, history: newHistory(time.Now())}
 	if err := h.open(); err != nil {
 		h.Close()
 		return nil, err
