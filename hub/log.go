@@ -130,6 +130,7 @@ func (l *log) ProposeAs(ctx context.Context, h state.Head, cmd state.Command) (s
 			return state.Result{}, err
 		}
 	}
+	cmd = state.WithRules(cmd, l.state.Nodes())
 	if node, held := state.Held(cmd, l.state.Nodes()); held {
 		return state.Result{Code: fleet.Unavailable, Detail: fmt.Sprintf("hub node %s runs a version that cannot read this yet; upgrade it", node)}, nil
 	}

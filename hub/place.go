@@ -31,7 +31,7 @@ func (l *term) place(ctx context.Context) {
 	room := assignAtOnce - len(flying)
 	plan := sched.See(v, sched.Look{Presence: l.presence, Since: l.since, Now: time.Now(), Flying: flying, Limit: room}).Pick()
 	l.flights.begin(plan.Assign, len(plan.Assign) == room, func(a sched.Assignment) bool {
-		cmd := &state.AssignJob{Job: a.Job, Runner: a.Runner, Turn: a.Turn, Attempts: a.Attempts, Slots: a.Base}
+		cmd := &state.AssignJob{Job: a.Job, Runner: a.Runner, Turn: a.Turn, Attempts: a.Attempts, Slots: a.Base, Choice: a.Choice, Reserve: a.Reserve, Probes: a.Probes, Base: a.Base, Automation: a.Automation}
 		_, ok := l.propose(ctx, cmd)
 		if ok {
 			l.hub.sessions.Nudge(a.Runner)

@@ -15,13 +15,20 @@ var (
 
 // AssignJob gives the newest turn of a queued job to a runner. The fence of the
 // attempt is the cluster's epoch and this command's index. It assumes the turn, the
-// number of attempts made so far, and that the runner has a free slot of Slots.
+// number of attempts made so far, and that the runner has a free slot: of Slots, or
+// under Rules of the kind that the job needs.
 type AssignJob struct {
-	Job      fleet.JobID    `json:"job"`
-	Runner   fleet.RunnerID `json:"runner"`
-	Turn     int            `json:"turn"`
-	Attempts int            `json:"attempts"`
-	Slots    int            `json:"slots"`
+	Job        fleet.JobID    `json:"job"`
+	Runner     fleet.RunnerID `json:"runner"`
+	Turn       int            `json:"turn"`
+	Attempts   int            `json:"attempts"`
+	Slots      int            `json:"slots"` // without Rules
+	Rules      int            `json:"rules,omitempty"`
+	Choice     int            `json:"choice,omitempty"`     // the place among the job's choices that the turn is taken to be at
+	Reserve    int64          `json:"reserve,omitempty"`    // bytes of disk
+	Probes     []string       `json:"probes,omitempty"`     // circuits that the attempt is to try
+	Base       int            `json:"base,omitempty"`       // slots for manual work that the runner offers
+	Automation int            `json:"automation,omitempty"` // slots for automation that are in effect there
 }
 
 func (*AssignJob) kind() Kind { return 2 }
@@ -40,8 +47,13 @@ func (c *AssignJob) apply(t *txn) Result {
 		return refuse(fleet.RunnerUnknown, "runner %s is not enrolled", c.Runner)
 	case r.Cordoned || r.Conflict != "":
 		return refuse(fleet.Conflict, "runner %s takes no work", r.Name)
-	case t.held(c.Runner) >= c.Slots:
-		return refuse(fleet.NoSlot, "runner %s has no free slot", r.Name)
+	}
+	if c.Rules == 0 {
+		if t.held(c.Runner).all() >= c.Slots {
+			return refuse(fleet.NoSlot, "runner %s has no free slot", r.Name)
+		}
+	} else if bad := t.admit(c, j, tu, r); bad.Code != "" {
+		return bad
 	}
 	if k := j.Spec.ConcurrencyKey; k != "" {
 		if by, held := (View{t.Txn}).Holder(k, j.ID); held {
@@ -51,6 +63,15 @@ func (c *AssignJob) apply(t *txn) Result {
 	a := &fleet.Attempt{
 		N: len(tu.Attempts) + 1, Fence: fleet.Fence{Epoch: t.meta.Epoch, Index: t.index},
 		Runner: r.ID, RunnerName: r.Name, State: fleet.AttemptAssigned, AssignedAt: t.now(), PhaseAt: t.now(),
+	}
+	if c.Rules > 0 {
+		choice := j.ChoiceOf(tu)
+		a.Harness, a.Provider, a.Requested, a.Reserve = orElse(choice.Harness, string(j.Spec.Kind)), choice.Provider(), choice.Model, c.Reserve
+		a.Account = accountOf(r, choice)
+		if bad := t.leaseProbes(j, a, c.Probes); bad.Code != "" {
+			return bad
+		}
+		tu.NotBefore = nil
 	}
 	// A lost attempt keeps the authority until its rerun is accepted.
 	if cur := j.Current(); cur == nil || cur.State != fleet.AttemptLost {
@@ -63,6 +84,27 @@ func (c *AssignJob) apply(t *txn) Result {
 	return res
 }
 
+// admit refuses, under the rules, what the job or the runner has no room for.
+func (t *txn) admit(c *AssignJob, j *fleet.Job, tu *fleet.Turn, r *fleet.Runner) Result {
+	held := t.held(r.ID)
+	switch {
+	case c.Choice != tu.Choice:
+		return refuse(fleet.Conflict, "job %s is no longer waiting as it was", c.Job)
+	case r.HeldAt(t.now()):
+		return refuse(fleet.Cordoned, "runner %s takes no work", r.Name)
+	case tu.NotBefore != nil && t.now().Before(*tu.NotBefore):
+		return refuse(fleet.RetryWaits, "job %s waits until %s before it is tried again", j.ID, tu.NotBefore.Format(time.RFC3339))
+	case c.Reserve < 0 || len(c.Probes) > maxProbes:
+		return refuse(fleet.BadRequest, "an assignment reserves no less than nothing, and tries at most %d circuits", maxProbes)
+	case !HasRoom(j.Spec.Automated(), held.manual, held.automation, c.Base, c.Automation):
+		return refuse(fleet.NoSlot, "runner %s has no free slot", r.Name)
+	}
+	return t.affordable(j)
+}
+
+// maxProbes bounds the circuits that one attempt tries.
+const maxProbes = 16
+
 // AcceptAttempt records that the runner is ready; its commit is the permit to start.
 type AcceptAttempt struct {
 	Job         fleet.JobID       `json:"job"`
@@ -70,6 +112,7 @@ type AcceptAttempt struct {
 	Permissions fleet.Permissions `json:"permissions,omitempty"`
 	BaseCommit  string            `json:"base_commit,omitempty"`
 	Notes       []string          `json:"notes,omitempty"`
+	Rules       int               `json:"rules,omitempty"`
 }
 
 func (*AcceptAttempt) kind() Kind { return 3 }
@@ -100,6 +143,9 @@ func (c *AcceptAttempt) apply(t *txn) Result {
 	a.State, a.AcceptedAt, a.Phase, a.PhaseAt = fleet.AttemptRunning, at(t.now()), "accepted", t.now()
 	a.Permissions, a.BaseCommit, a.Notes = c.Permissions, c.BaseCommit, c.Notes
 	t.become(j, fleet.Running, "running", "on %s", a.RunnerName)
+	if c.Rules > 0 {
+		t.acceptedBy(j, tu, a)
+	}
 	res := t.put(j)
 	res.Fence = a.Fence
 	return res
@@ -115,6 +161,7 @@ type DeclineAttempt struct {
 	Detail     string        `json:"detail"`
 	RetryAfter time.Duration `json:"retry_after_ns,omitempty"`
 	Block      bool          `json:"block,omitempty"`
+	Rules      int           `json:"rules,omitempty"`
 }
 
 func (*DeclineAttempt) kind() Kind { return 4 }
@@ -139,6 +186,9 @@ func (c *DeclineAttempt) apply(t *txn) Result {
 	}
 	a.State, a.Code, a.Detail, a.Gone, a.FinishedAt = fleet.AttemptDeclined, c.Code, c.Detail, true, at(t.now())
 	keepCurrent(tu, a)
+	if class, faulty := hostClass(c.Code); faulty && c.Rules > 0 {
+		t.hostFault(a, class, c.Detail)
+	}
 	if c.Block {
 		t.become(j, fleet.Blocked, string(c.Code), "%s", c.Detail)
 		t.ended(j)

@@ -334,7 +334,11 @@ func (t *txn) loseAll(r *fleet.Runner, why string) {
 		case a == pending(j.Turn()):
 			t.giveBack(j, a, why)
 		case a.State == fleet.AttemptRunning:
-			t.lose(j, a, why)
+			rules := 0
+			if a.Harness != "" { // it was given under the rules
+				rules = currentRules
+			}
+			t.lose(j, a, why, rules)
 		default:
 			continue
 		}

@@ -35,8 +35,16 @@ func Newest() uint16 {
 // nobody but itself. Of a node that says anew what it can decode that counts already:
 // else an upgraded one could not say so.
 func Held(c Command, nodes []*fleet.HubNode) (node string, held bool) {
-	u, _ := c.(*UpdateNode)
-	return behind(generation(c.kind()), nodes, u)
+	g := generation(c.kind())
+	switch c := c.(type) {
+	case *UpdateNode:
+		return behind(g, nodes, c)
+	case *SubmitJob:
+		if ruled(&c.Spec) {
+			g = rulesGeneration
+		}
+	}
+	return behind(g, nodes, nil)
 }
 
 // HeldPacks says the same of entries that hold several commands.

@@ -14,6 +14,7 @@ type LoseAttempt struct {
 	Job    fleet.JobID `json:"job"`
 	Fence  fleet.Fence `json:"fence"`
 	Detail string      `json:"detail"`
+	Rules  int         `json:"rules,omitempty"`
 }
 
 func (*LoseAttempt) kind() Kind { return 13 }
@@ -29,12 +30,15 @@ func (c *LoseAttempt) apply(t *txn) Result {
 	if a.State != fleet.AttemptRunning {
 		return refuse(fleet.NotCurrent, "attempt %s of job %s is %s, not running", c.Fence, c.Job, a.State)
 	}
-	t.lose(j, a, c.Detail)
+	t.lose(j, a, c.Detail, c.Rules)
 	return t.put(j)
 }
 
-func (t *txn) lose(j *fleet.Job, a *fleet.Attempt, detail string) {
+func (t *txn) lose(j *fleet.Job, a *fleet.Attempt, detail string, rules int) {
 	a.State, a.Detail = fleet.AttemptLost, detail
+	if tu, _ := j.Find(a.Fence); rules > 0 {
+		t.lostRunner(j, tu, a)
+	}
 	if j.Current() != a || j.State != fleet.Running {
 		return
 	}
@@ -46,6 +50,8 @@ func (t *txn) lose(j *fleet.Job, a *fleet.Attempt, detail string) {
 	case j.CancelRequestedAt != nil:
 		t.become(j, fleet.Lost, "cancel_requested", "lost while cancelling: %s", detail)
 		t.ended(j)
+	case j.Spec.OnLost == "rerun" && rules > 0:
+		t.rerun(j, tu, a, detail)
 	case j.Spec.OnLost == "rerun" && accepted(tu) < fleet.AttemptBudget+tu.Granted:
 		t.queue(j, "rerun", "attempt %d was lost (%s); runs again because the job says so", a.N, detail)
 	case j.Spec.OnLost == "rerun":
@@ -109,6 +115,7 @@ type AttemptGone struct {
 	Job    fleet.JobID `json:"job"`
 	Fence  fleet.Fence `json:"fence"`
 	Detail string      `json:"detail,omitempty"`
+	Rules  int         `json:"rules,omitempty"`
 }
 
 func (*AttemptGone) kind() Kind { return 15 }
@@ -126,7 +133,7 @@ func (c *AttemptGone) apply(t *txn) Result {
 	case a == pending(j.Turn()):
 		t.giveBack(j, a, orElse(c.Detail, "the runner no longer has it"))
 	case a.State == fleet.AttemptRunning:
-		t.lose(j, a, orElse(c.Detail, "its processes are gone and left no result"))
+		t.lose(j, a, orElse(c.Detail, "its processes are gone and left no result"), c.Rules)
 	case a.State == fleet.AttemptLost && j.State == fleet.Lost && j.Current() == a && j.CancelRequestedAt != nil:
 		t.become(j, fleet.Cancelled, "cancelled", "cancelled; its processes are gone")
 		t.ended(j)

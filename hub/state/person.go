@@ -123,10 +123,12 @@ func (c *SettleJob) apply(t *txn) Result {
 	return t.put(j)
 }
 
-// RetryJob queues an ended turn again. Grant allows an attempt beyond the budget.
+// RetryJob queues an ended turn again. Grant allows an attempt beyond the budget;
+// under Rules it gives a whole new budget.
 type RetryJob struct {
 	Job   fleet.JobID `json:"job"`
 	Grant bool        `json:"grant,omitempty"`
+	Rules int         `json:"rules,omitempty"`
 }
 
 func (*RetryJob) kind() Kind { return 18 }
@@ -145,10 +147,14 @@ func (c *RetryJob) apply(t *txn) Result {
 	case !j.State.Ended():
 		return refuse(fleet.Conflict, "job %s is %s and has not ended; cancel it first", j.ID, j.State)
 	}
-	if c.Grant {
+	if c.Rules > 0 {
+		if bad := t.anew(c, j, tu); bad.Code != "" {
+			return bad
+		}
+	} else if c.Grant {
 		tu.Granted++
 	}
-	if n := accepted(tu); n >= fleet.AttemptBudget+tu.Granted {
+	if n := accepted(tu); c.Rules == 0 && n >= fleet.AttemptBudget+tu.Granted {
 		return refuse(fleet.Conflict, "job %s has used its %d attempts; an admin can allow one more with --grant", j.ID, n)
 	}
 	if cur := j.Current(); cur == nil || cur.State != fleet.AttemptLost || cur.Stop != "" {

@@ -67,6 +67,13 @@ func (w *printer) number(name string, n int64) {
 	w.b = strconv.AppendInt(w.b, n, 10)
 }
 
+// some writes a number that is left out when it is zero.
+func (w *printer) some(name string, n int64) {
+	if n != 0 {
+		w.number(name, n)
+	}
+}
+
 // moment writes a time as encoding/json does, but for those with a zone.
 func (w *printer) moment(name string, t time.Time) {
 	w.bad = w.bad || t.Location() != time.UTC || t.Year() < 0 || t.Year() > 9999
@@ -178,6 +185,13 @@ func (s *scanner) number(name string) int64 {
 	return n
 }
 
+func (s *scanner) some(name string) int64 {
+	if !s.next(name) {
+		return 0
+	}
+	return s.number(name)
+}
+
 func (s *scanner) fence(name string) (f fleet.Fence) {
 	v := s.text(name)
 	if v == "" || f.UnmarshalText([]byte(v)) != nil {
@@ -188,7 +202,7 @@ func (s *scanner) fence(name string) (f fleet.Fence) {
 
 func (c *SubmitJob) print(w *printer) {
 	sp := &c.Spec
-	w.bad = sp.Repo != nil || len(sp.Require)+len(sp.Env)+len(sp.Secrets) > 0 || sp.Timeouts != (fleet.Timeouts{})
+	w.bad = sp.Repo != nil || len(sp.Require)+len(sp.Env)+len(sp.Secrets) > 0 || sp.Timeouts != (fleet.Timeouts{}) || ruled(sp)
 	w.text(`{"id":`, string(c.ID))
 	w.text(`,"spec":{"kind":`, string(sp.Kind))
 	w.text(`,"origin":{"kind":`, sp.Origin.Kind)
@@ -249,6 +263,12 @@ func (c *AssignJob) print(w *printer) {
 	w.number(`,"turn":`, int64(c.Turn))
 	w.number(`,"attempts":`, int64(c.Attempts))
 	w.number(`,"slots":`, int64(c.Slots))
+	w.some(`,"rules":`, int64(c.Rules))
+	w.some(`,"choice":`, int64(c.Choice))
+	w.some(`,"reserve":`, c.Reserve)
+	w.bad = w.bad || len(c.Probes) > 0
+	w.some(`,"base":`, int64(c.Base))
+	w.some(`,"automation":`, int64(c.Automation))
 	w.lit(`}`)
 }
 
@@ -258,6 +278,11 @@ func (c *AssignJob) scan(s *scanner) {
 	c.Turn = int(s.number(`,"turn":`))
 	c.Attempts = int(s.number(`,"attempts":`))
 	c.Slots = int(s.number(`,"slots":`))
+	c.Rules = int(s.some(`,"rules":`))
+	c.Choice = int(s.some(`,"choice":`))
+	c.Reserve = s.some(`,"reserve":`)
+	c.Base = int(s.some(`,"base":`))
+	c.Automation = int(s.some(`,"automation":`))
 	s.lit(`}`)
 }
 
@@ -267,6 +292,7 @@ func (c *AcceptAttempt) print(w *printer) {
 	w.text(`,"fence":`, c.Fence.String())
 	w.maybe(`,"permissions":`, string(c.Permissions))
 	w.maybe(`,"base_commit":`, c.BaseCommit)
+	w.some(`,"rules":`, int64(c.Rules))
 	w.lit(`}`)
 }
 
@@ -275,6 +301,7 @@ func (c *AcceptAttempt) scan(s *scanner) {
 	c.Fence = s.fence(`,"fence":`)
 	c.Permissions = fleet.Permissions(s.maybe(`,"permissions":`))
 	c.BaseCommit = s.maybe(`,"base_commit":`)
+	c.Rules = int(s.some(`,"rules":`))
 	s.lit(`}`)
 }
 
@@ -282,7 +309,8 @@ func (c *AcceptAttempt) scan(s *scanner) {
 // and comes seldom.
 func (c *FinishAttempt) print(w *printer) {
 	e, v := c.Evidence, c.Verdict
-	w.bad = c.ResetAt != nil || c.Usage != nil || e == nil || v == nil || len(v.Reasons) == 0 || !bare(e)
+	w.bad = c.ResetAt != nil || c.Usage != nil || e == nil || v == nil || len(v.Reasons) == 0 || !bare(e) ||
+		c.RetryAfter != 0 || c.StatedEnd != "" || c.Acted || c.Account != ""
 	if w.bad {
 		return
 	}
@@ -301,13 +329,9 @@ func (c *FinishAttempt) print(w *printer) {
 	}
 	w.moment(`,"finished_at":`, c.FinishedAt)
 	w.number(`,"output":`, c.Output)
-	if c.Text != 0 {
-		w.number(`,"text":`, c.Text)
-	}
+	w.some(`,"text":`, c.Text)
 	w.number(`,"events":`, c.Events)
-	if c.Dropped != 0 {
-		w.number(`,"dropped":`, c.Dropped)
-	}
+	w.some(`,"dropped":`, c.Dropped)
 	w.lit(bareEvidence)
 	if e.NoRepo {
 		w.lit(`,"no_repo":true`)
@@ -318,7 +342,10 @@ func (c *FinishAttempt) print(w *printer) {
 		w.text(`,`, r)
 	}
 	w.text(`],"by":`, v.By)
-	w.lit(`}}`)
+	w.lit(`}`)
+	w.some(`,"rules":`, int64(c.Rules))
+	w.some(`,"footprint":`, c.Footprint)
+	w.lit(`}`)
 }
 
 const bareEvidence = `,"evidence":{"commit_count":0,"stat":{"files":0,"insertions":0,"deletions":0},"bundle_checked":false`
@@ -346,13 +373,9 @@ func (c *FinishAttempt) scan(s *scanner) {
 	}
 	c.FinishedAt = s.moment(`,"finished_at":`)
 	c.Output = s.number(`,"output":`)
-	if s.next(`,"text":`) {
-		c.Text = s.number(`,"text":`)
-	}
+	c.Text = s.some(`,"text":`)
 	c.Events = s.number(`,"events":`)
-	if s.next(`,"dropped":`) {
-		c.Dropped = s.number(`,"dropped":`)
-	}
+	c.Dropped = s.some(`,"dropped":`)
 	s.lit(bareEvidence)
 	c.Evidence = &fleet.Evidence{NoRepo: s.has(`,"no_repo":true`)}
 	v := &fleet.Verdict{Decision: fleet.Decision(s.text(`},"verdict":{"decision":`)), Reasons: []string{s.text(`,"reasons":[`)}}
@@ -361,7 +384,10 @@ func (c *FinishAttempt) scan(s *scanner) {
 	}
 	v.By = s.text(`],"by":`)
 	c.Verdict = v
-	s.lit(`}}`)
+	s.lit(`}`)
+	c.Rules = int(s.some(`,"rules":`))
+	c.Footprint = s.some(`,"footprint":`)
+	s.lit(`}`)
 }
 
 func (c *SealLog) print(w *printer) {

@@ -20,7 +20,7 @@ var (
 
 // Fact is one small thing that a runner reports of an attempt.
 type Fact struct {
-	Kind  string          `json:"kind"` // phase, session, model, usage, started, note, detail
+	Kind  string          `json:"kind"` // phase, session, model, usage, started, note, detail, responded
 	Value json.RawMessage `json:"value"`
 	Seq   uint64          `json:"seq,omitempty"` // its runner's number, by which it is recorded once; 0: it has none
 }
@@ -31,12 +31,13 @@ type RecordFacts struct {
 	Job   fleet.JobID `json:"job"`
 	Fence fleet.Fence `json:"fence"`
 	Facts []Fact      `json:"facts"`
+	Rules int         `json:"rules,omitempty"`
 }
 
 func (*RecordFacts) kind() Kind { return 6 }
 
 func (c *RecordFacts) apply(t *txn) Result {
-	j, _, a, bad := t.attempt(c.Job, c.Fence)
+	j, tu, a, bad := t.attempt(c.Job, c.Fence)
 	if a == nil {
 		return bad
 	}
@@ -59,7 +60,12 @@ func (c *RecordFacts) apply(t *txn) Result {
 		if len(f.Value) > fleet.MaxFact {
 			return refuse(fleet.TooLarge, "fact %s of %d bytes, at most %d", f.Kind, len(f.Value), fleet.MaxFact)
 		}
-		if err := t.fact(j, a, f); err != nil {
+		if f.Kind == "responded" {
+			if c.Rules > 0 && !a.Responded {
+				t.responded(j, tu, a)
+				a.Responded = true
+			}
+		} else if err := t.fact(j, a, f); err != nil {
 			return refuse(fleet.BadRequest, "fact %s: %v", f.Kind, err)
 		}
 		a.Facts++
@@ -150,6 +156,12 @@ type FinishAttempt struct {
 	Dropped    int64              `json:"dropped,omitempty"`
 	Evidence   *fleet.Evidence    `json:"evidence,omitempty"`
 	Verdict    *fleet.Verdict     `json:"verdict,omitempty"`
+	Rules      int                `json:"rules,omitempty"`
+	RetryAfter time.Duration      `json:"retry_after_ns,omitempty"` // that the provider stated
+	StatedEnd  string             `json:"stated_end,omitempty"`     // the words in which it stated an end of its limit
+	Acted      bool               `json:"acted,omitempty"`          // a tool of the agent ran
+	Account    string             `json:"account,omitempty"`        // mark of the account that it was signed in with
+	Footprint  int64              `json:"footprint,omitempty"`      // bytes that its worktree came to take
 }
 
 func (*FinishAttempt) kind() Kind { return 7 }
@@ -185,6 +197,9 @@ func (c *FinishAttempt) apply(t *txn) Result {
 	if a.Evidence != nil && a.Evidence.CommitCount > 0 {
 		j.Pulled = false // these commits are nowhere else yet
 	}
+	if c.Rules > 0 {
+		t.learn(c, j, tu, a)
+	}
 	if abandoned || tu != j.Turn() || tu.Current != a.N || j.State == fleet.Cancelled {
 		return t.put(j) // kept on the attempt; the job belongs to another
 	}
@@ -193,6 +208,7 @@ func (c *FinishAttempt) apply(t *txn) Result {
 	case j.CancelRequestedAt != nil && c.Exit.Reason == "stopped":
 		t.become(j, fleet.Cancelled, "cancelled", "stopped on request")
 		t.ended(j)
+	case c.Rules > 0 && (c.Verdict == nil || c.Verdict.Decision != fleet.Accept) && t.goOn(j, tu, a):
 	case c.Verdict != nil:
 		t.judge(j, *c.Verdict)
 	default:
@@ -246,7 +262,11 @@ func (t *txn) judge(j *fleet.Job, v fleet.Verdict) {
 	if len(v.Reasons) > 0 {
 		reason = v.Reasons[0]
 	}
-	t.become(j, v.State(), string(v.Decision), "%s", reason)
+	code := string(v.Decision)
+	if a := j.Current(); a != nil && a.Failure == fleet.ClassStalled && v.Decision == fleet.Reject {
+		code = "stalled"
+	}
+	t.become(j, v.State(), code, "%s", reason)
 	t.ended(j)
 }
 

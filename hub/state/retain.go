@@ -73,6 +73,7 @@ func (c *Expire) apply(t *txn) Result {
 		t.delete(tableOrphans, o)
 	}
 	t.expireCircuits(c.Limit)
+	t.forgetFootprints(c.Limit)
 	return Result{}
 }
 
@@ -120,6 +121,11 @@ func (t *txn) audit(c Command, r Result) {
 		a.Detail = c.audit()
 	case *HoldRunner:
 		a.Detail = c.words()
+	case *SetBudget:
+		a.Detail = "set"
+		if c.Remove {
+			a.Detail = "remove"
+		}
 	case *Set:
 		a.Detail = c.Value
 	case *ActivateKeys:
@@ -176,6 +182,8 @@ func verb(c Command) string {
 		return "circuit.release"
 	case *FlagRunner:
 		return "runner.flag"
+	case *SetBudget:
+		return "budget.set"
 	case *SetSlots:
 		return "runner.slots"
 	case *HoldRunner:

@@ -33,6 +33,8 @@ func (t *txn) put(j *fleet.Job) Result {
 	}
 	t.derive(old, j)
 	t.freeProbes(j)
+	t.draw(old, j)
+	t.freeProbes(j)
 	t.insert(tableJobs, j)
 	t.changed(Change{What: "job", Job: j})
 	return Result{ID: string(j.ID), Job: j}
@@ -41,6 +43,7 @@ func (t *txn) put(j *fleet.Job) Result {
 // drop deletes a job and all rows derived from it.
 func (t *txn) drop(j *fleet.Job) {
 	t.derive(j, nil)
+	t.draw(j, nil)
 	t.delete(tableJobs, j)
 	t.add("jobs", -1)
 	t.changed(Change{What: "job", Job: j, Removed: true})

@@ -106,7 +106,10 @@ var schema = &memdb.DBSchema{Tables: map[string]*memdb.TableSchema{
 	tableOrphans:  table(tableOrphans, idx("id", func(o *fleet.Orphan) string { return o.ID })),
 	tableCircuits: table(tableCircuits, idx("id", func(c *fleet.Circuit) string { return c.ID })),
 	tableAlerts:   table(tableAlerts, alertsTable...),
+	tableBudgets:  table(tableBudgets, idx("id", func(b *fleet.Budget) string { return b.Origin })),
 	tableKeys:     table(tableKeys, idx("id", func(k *fleet.ClusterKey) string { return keyID(k.Kind, k.Generation) })),
+
+	tableFootprints: table(tableFootprints, idx("id", func(f *Footprint) string { return f.Cache })),
 }}
 
 // holdsOf gives what the ids of all holds of a key start with, and of no other key.

@@ -42,6 +42,8 @@ var tables = []struct {
 	{tableOrphans, func() any { return new(fleet.Orphan) }},
 	{tableCircuits, func() any { return new(fleet.Circuit) }},
 	{tableAlerts, func() any { return new(fleet.Alert) }},
+	{tableBudgets, func() any { return new(fleet.Budget) }},
+	{tableFootprints, func() any { return new(Footprint) }},
 }
 
 // Snapshot freezes the state and gives a function that writes it: one line of JSON
@@ -175,6 +177,8 @@ func (t *txn) load(row snapshotRow, fresh func() any) error {
 		t.add(countCircuits, 1)
 	case *fleet.Alert:
 		t.add("alerts", 1)
+	case *fleet.Budget:
+		t.add("budgets", 1)
 	}
 	return nil
 }

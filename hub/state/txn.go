@@ -18,10 +18,10 @@ type txn struct {
 	base *memdb.Txn // the state before
 	meta Meta       // stored at commit
 
-	jobs   map[fleet.JobID]*fleet.Job // as they are now, where they were looked at; nil: there is none
-	idems  map[string]*Idem           // the same
-	counts map[string]int             // as they are now, where they were looked at
-	slots  map[fleet.RunnerID]int     // held now more than before
+	jobs   map[fleet.JobID]*fleet.Job   // as they are now, where they were looked at; nil: there is none
+	idems  map[string]*Idem             // the same
+	counts map[string]int               // as they are now, where they were looked at
+	slots  map[fleet.RunnerID]heldKinds // held now more than before
 	writes int
 	nodes  bool // some were written
 	done   []step
@@ -53,7 +53,7 @@ func begin(db *memdb.MemDB) *txn {
 
 func (t *txn) open() {
 	t.Txn = t.db.Txn(true)
-	t.jobs, t.idems, t.counts, t.slots, t.writes = map[fleet.JobID]*fleet.Job{}, map[string]*Idem{}, map[string]int{}, map[fleet.RunnerID]int{}, 0
+	t.jobs, t.idems, t.counts, t.slots, t.writes = map[fleet.JobID]*fleet.Job{}, map[string]*Idem{}, map[string]int{}, map[fleet.RunnerID]heldKinds{}, 0
 }
 
 // commit makes everything visible.
@@ -175,16 +175,6 @@ func (t *txn) count(name string) int {
 func (t *txn) add(name string, n int) {
 	t.writes++
 	t.counts[name] = max(t.count(name)+n, 0)
-}
-
-// held counts the slots of a runner that are occupied.
-func (t *txn) held(r fleet.RunnerID) int { return View{t.base}.Held(r) + t.slots[r] }
-
-// hold says that a row of an open attempt came (1) or went (-1).
-func (t *txn) hold(o open, n int) {
-	if o.Holds {
-		t.slots[o.Runner] += n
-	}
 }
 
 func (t *txn) changed(c Change) { t.changes = append(t.changes, c) }

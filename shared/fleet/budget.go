@@ -11,9 +11,10 @@ type Budget struct {
 	Window time.Duration `json:"window_ns"` // a bound is for so long, begun by the first run in it; 0: for ever
 	SetBy  string        `json:"set_by,omitempty"`
 	SetAt  time.Time     `json:"set_at"`
-	Begun  time.Time     `json:"begun,omitzero"` // of the present window
-	Spent  Spending      `json:"spent"`          // by attempts that have ended
-	Held   []Reservation `json:"held,omitempty"` // by attempts that have not
+	Begun  time.Time     `json:"begun,omitzero"`  // of the present window
+	Spent  Spending      `json:"spent"`           // by attempts that have ended
+	Before Spending      `json:"before,omitzero"` // in the last window in which one ended; what a run takes on average is known by it
+	Held   []Reservation `json:"held,omitempty"`  // by attempts that have not
 }
 
 // Spending is what attempts used.
