@@ -11,7 +11,7 @@ import (
 // refusal says in words why a circuit refuses.
 func (s *Set) refusal(c *fleet.Circuit, now time.Time) Answer {
 	a := Answer{Verdict: No, Circuit: c.ID}
-	reset := fmt.Sprintf("`tugline circuit reset %s`", c.ID)
+	reset := fmt.Sprintf("`tugline circuit reset %s`", fleet.CircuitKey(c.ID))
 	switch At(c, now) {
 	case fleet.CircuitHalf:
 		by := s.taken[c.ID]

@@ -192,6 +192,11 @@ func (s *Server) event(c state.Change) api.Event {
 	case c.Runner != nil:
 		r := s.showRunner(s.cfg.Log.View(), c.Runner, s.present()[c.Runner.ID])
 		e.Runner = &r
+	case c.Circuit != nil && c.Removed:
+		e.ID = c.Circuit.ID
+	case c.Circuit != nil:
+		sh := s.showCircuit(s.cfg.Log.View(), c.Circuit)
+		e.Circuit = &sh
 	case c.Alert != nil:
 		a := showAlert(c.Alert)
 		e.Alert = &a

@@ -21,6 +21,7 @@ import (
 func (s *Server) fleetRoutes() {
 	s.runnerRoutes()
 	s.holdRoutes()
+	s.circuitRoutes()
 	s.alertRoutes()
 	s.tokenRoutes()
 	s.nodeRoutes()

@@ -233,14 +233,15 @@ type Disk struct {
 // Event is the data of one server-sent event of GET /v1/events and
 // GET /v1/jobs/{id}/events. Exactly one of the values is set.
 type Event struct {
-	Type   string       `json:"type"` // job, runner, setting, circuit, alert, budget, output, event, live, reset
-	Job    *Job         `json:"job,omitempty"`
-	Runner *Runner      `json:"runner,omitempty"`
-	Alert  *fleet.Alert `json:"alert,omitempty"`
-	ID     string       `json:"id,omitempty"`     // of a removed thing
-	Output *Output      `json:"output,omitempty"` // of a job's stream
-	Item   *fleet.Event `json:"item,omitempty"`   // a normalised event
-	Detail string       `json:"detail,omitempty"` // of a reset
+	Type    string       `json:"type"` // job, runner, setting, circuit, alert, budget, output, event, live, reset
+	Job     *Job         `json:"job,omitempty"`
+	Runner  *Runner      `json:"runner,omitempty"`
+	Alert   *fleet.Alert `json:"alert,omitempty"`
+	Circuit *Circuit     `json:"circuit,omitempty"`
+	ID      string       `json:"id,omitempty"`     // of a removed thing
+	Output  *Output      `json:"output,omitempty"` // of a job's stream
+	Item    *fleet.Event `json:"item,omitempty"`   // a normalised event
+	Detail  string       `json:"detail,omitempty"` // of a reset
 }
 
 // Output is a piece of recorded output as text; bytes that are not UTF-8 come as base64.

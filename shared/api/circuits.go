@@ -6,6 +6,7 @@ import "tugline.dev/tugline/shared/fleet"
 // where its time has passed.
 type Circuit struct {
 	fleet.Circuit
+	Key        string `json:"key" doc:"a short name of the id, that does as well"`
 	RunnerName string `json:"runner_name,omitempty"`
 	Over       string `json:"over" doc:"what it is over, in words"`
 }
@@ -23,8 +24,8 @@ type ResetCircuit struct {
 
 // OpenCircuit is the body of POST /v1/circuits/open.
 type OpenCircuit struct {
-	Scope    fleet.Scope `json:"scope" enum:"provider,model,host" doc:"provider: one provider on one runner; model: one model of a provider, everywhere; host: one runner"`
-	Runner   string      `json:"runner,omitempty" doc:"id or name; for provider and host"`
+	Scope    fleet.Scope `json:"scope" doc:"provider: one provider; model: one model of a provider; host: one runner"`
+	Runner   string      `json:"runner,omitempty" doc:"id or name: only there; host needs it"`
 	Provider string      `json:"provider,omitempty" doc:"such as openai or anthropic; for provider and model"`
 	Model    string      `json:"model,omitempty" doc:"for model"`
 	For      string      `json:"for,omitempty" doc:"1m to 720h; absent: until somebody resets it"`

@@ -1,0 +1,166 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tugline.dev/tugline/hub/circuit"
+	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/shared/api"
+	"tugline.dev/tugline/shared/fleet"
+)
+
+type circuitOut struct{ Body api.Circuit }
+
+// circuitRoutes show what keeps work away from runners, providers and models, and let
+// people decide about it.
+func (s *Server) circuitRoutes() {
+	huma.Register(s.api, op(http.MethodGet, "/v1/circuits", "list-circuits", "What keeps work away from runners, providers and models", fleet.RoleViewer), wrap(s, func(_ context.Context, in *struct {
+		All bool `query:"all" doc:"closed ones that are still remembered too"`
+	}) (*struct{ Body api.Circuits }, error) {
+		v := s.cfg.Log.View()
+		out := api.Circuits{Circuits: []api.Circuit{}}
+		for _, c := range v.Circuits() {
+			if sh := s.showCircuit(v, c); in.All || sh.State != fleet.CircuitClosed {
+				out.Circuits = append(out.Circuits, sh)
+			}
+		}
+		slices.SortStableFunc(out.Circuits, func(a, b api.Circuit) int { return b.ChangedAt.Compare(a.ChangedAt) })
+		return &struct{ Body api.Circuits }{out}, nil
+	}))
+	huma.Register(s.api, op(http.MethodPost, "/v1/circuits/{id}/reset", "reset-circuit", "Close a circuit", fleet.RoleOperator), wrap(s, func(ctx context.Context, in *struct {
+		ID   string            `path:"id" doc:"a circuit's id, or its key"`
+		Body *api.ResetCircuit `required:"false"`
+	}) (*circuitOut, error) {
+		b := api.ResetCircuit{}
+		if in.Body != nil {
+			b = *in.Body
+		}
+		c, err := findCircuit(s.cfg.Log.View(), in.ID)
+		if err != nil {
+			return nil, err
+		}
+		if err := cmp.Or(checkWhy("reason", b.Reason), checkWhy("repaired", b.Repaired)); err != nil {
+			return nil, err
+		}
+		return s.changeCircuit(ctx, c, &state.ResetCircuit{ID: c.ID, Reason: b.Reason, Repaired: b.Repaired, Generation: &c.Generation})
+	}))
+	open := op(http.MethodPost, "/v1/circuits/open", "open-circuit", "Keep work away from a runner, a provider or a model", fleet.RoleOperator)
+	huma.Register(s.api, open, wrap(s, func(ctx context.Context, in *struct{ Body api.OpenCircuit }) (*circuitOut, error) {
+		cmd, err := s.opening(in.Body)
+		if err != nil {
+			return nil, err
+		}
+		return s.changeCircuit(ctx, &fleet.Circuit{ID: fleet.CircuitID(cmd.Scope, fleet.CircuitOperator, cmd.Runner, cmd.Provider, "", cmd.Model)}, cmd)
+	}))
+}
+
+// changeCircuit commits what a person decides about a circuit and shows what it is then.
+func (s *Server) changeCircuit(ctx context.Context, c *fleet.Circuit, cmd state.Command) (*circuitOut, error) {
+	if err := s.do(ctx, cmd); err != nil {
+		return nil, err
+	}
+	v := s.cfg.Log.View()
+	if is, ok := v.Circuit(c.ID); ok {
+		return &circuitOut{s.showCircuit(v, is)}, nil
+	}
+	closed := *c // closed, and not worth remembering
+	closed.State, closed.Until, closed.Probe = fleet.CircuitClosed, nil, nil
+	return &circuitOut{s.showCircuit(v, &closed)}, nil
+}
+
+// opening checks what a person wants work to be kept away from.
+func (s *Server) opening(b api.OpenCircuit) (*state.OpenCircuit, error) {
+	cmd := &state.OpenCircuit{Scope: b.Scope, Provider: b.Provider, Model: b.Model, Reason: b.Reason}
+	var err error
+	if cmd.For, err = within("for", b.For, time.Minute, 720*time.Hour); err != nil {
+		return nil, err
+	}
+	if b.Reason == "" {
+		return nil, wrong(fleet.BadRequest, "the reason is missing: who finds work waiting wants to know why")
+	}
+	if err := checkWhy("reason", b.Reason); err != nil {
+		return nil, err
+	}
+	for name, w := range map[string]string{"provider": b.Provider, "model": b.Model} {
+		if w != "" && !word().MatchString(w) {
+			return nil, wrong(fleet.BadRequest, "%s %s may have letters, digits and . _ / : @ + - only, at most 200", name, quote(w))
+		}
+	}
+	switch b.Scope {
+	case fleet.ScopeHost:
+		if b.Runner == "" || b.Provider != "" || b.Model != "" {
+			return nil, wrong(fleet.BadRequest, "scope host needs runner, and takes neither provider nor model")
+		}
+	case fleet.ScopeProvider:
+		if b.Provider == "" || b.Model != "" {
+			return nil, wrong(fleet.BadRequest, "scope provider needs provider, such as openai or anthropic, and takes no model; runner makes it that one's alone")
+		}
+	case fleet.ScopeModel:
+		if b.Provider == "" || b.Model == "" {
+			return nil, wrong(fleet.BadRequest, "scope model needs provider and model; runner makes it that one's alone")
+		}
+	default:
+		return nil, wrong(fleet.BadRequest, "scope %s is none of provider, model, host", quote(string(b.Scope)))
+	}
+	if b.Runner != "" {
+		r, err := findRunner(s.cfg.Log.View(), b.Runner)
+		if err != nil {
+			return nil, err
+		}
+		cmd.Runner = r.ID
+	}
+	return cmd, nil
+}
+
+// findCircuit gives the circuit with an id, or with the key of one.
+func findCircuit(v state.View, id string) (*fleet.Circuit, error) {
+	if c, ok := v.Circuit(id); ok {
+		return c, nil
+	}
+	var found *fleet.Circuit
+	for _, c := range v.Circuits() {
+		if fleet.CircuitKey(c.ID) == id {
+			if found != nil {
+				return nil, wrong(fleet.NotFound, "two circuits have the key %s; give the whole id, as GET /v1/circuits shows it", quote(id))
+			}
+			found = c
+		}
+	}
+	if found == nil {
+		return nil, wrong(fleet.NotFound, "there is no circuit %s; `tugline circuit list` shows them", quote(id))
+	}
+	return found, nil
+}
+
+func (s *Server) showCircuit(v state.View, c *fleet.Circuit) api.Circuit {
+	out := api.Circuit{Circuit: *c, Key: fleet.CircuitKey(c.ID)}
+	out.State = circuit.At(c, s.time(v))
+	out.OpenedAt, out.Until, out.SuccessAt, out.ChangedAt = c.OpenedAt.UTC(), utc(c.Until), utc(c.SuccessAt), c.ChangedAt.UTC()
+	if r, ok := v.Runner(c.Runner); ok {
+		out.RunnerName = r.Name
+	}
+	switch on := cmp.Or(out.RunnerName, string(c.Runner)); c.Scope {
+	case fleet.ScopeHost:
+		out.Over = on
+	case fleet.ScopeModel:
+		out.Over = cmp.Or(c.Model, "the default model") + " of " + c.Provider
+		if on != "" {
+			out.Over += " on " + on
+		}
+	default:
+		out.Over = cmp.Or(c.Provider, "every provider")
+		if c.Account != "" {
+			out.Over += " (account " + c.Account + ")"
+		}
+		if on != "" {
+			out.Over += " on " + on
+		}
+	}
+	return out
+}
