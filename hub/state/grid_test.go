@@ -224,11 +224,11 @@ var commandsOfGrid = []struct {
 		return &Expire{Jobs: []fleet.JobID{gridJob}, Limit: 9}
 	}},
 	{"pass deadline", func(g *rig, _ *fleet.Job, _ fleet.Fence, _ *fleet.Attempt) Command {
-		g.do(&HoldRunner{ID: "r1", Hold: &fleet.Hold{Drain: true, Deadline: at(g.now)}})
+		g.try(&HoldRunner{ID: "r1", Hold: &fleet.Hold{Drain: true, Deadline: at(g.now)}})
 		return &PassDeadline{Runner: "r1"}
 	}},
 	{"pass it, cancel", func(g *rig, _ *fleet.Job, _ fleet.Fence, _ *fleet.Attempt) Command {
-		g.do(&HoldRunner{ID: "r1", Hold: &fleet.Hold{Drain: true, Deadline: at(g.now), Cancel: true}})
+		g.try(&HoldRunner{ID: "r1", Hold: &fleet.Hold{Drain: true, Deadline: at(g.now), Cancel: true}})
 		return &PassDeadline{Runner: "r1"}
 	}},
 }
