@@ -34,6 +34,7 @@ func (l *link) beats(ctx context.Context, s *session) {
 
 // rest waits until a heartbeat is due or something happens; false is the end.
 func (l *link) rest(ctx context.Context, s *session, d time.Duration, clocks <-chan time.Time) bool {
+	l.r.health.rests(time.Now().Add(d))
 	due := time.NewTimer(d)
 	defer due.Stop()
 	last := time.Now()
@@ -83,6 +84,7 @@ func (l *link) oneBeat(s *session, full bool, told fleet.RunnerFacts) (fleet.Run
 	if !reflect.DeepEqual(now, told) {
 		hb.Facts = &now
 	}
+	l.r.health.ride(&hb, time.Now())
 	if held := l.keys.held(); full || !reflect.DeepEqual(&held, s.held) {
 		hb.Keys, s.held = &held, &held
 	}

@@ -28,6 +28,7 @@ import (
 
 	"tugline.dev/tugline/runner/attempt"
 	"tugline.dev/tugline/runner/journal"
+	"tugline.dev/tugline/runner/probe"
 	"tugline.dev/tugline/runner/worktree"
 	"tugline.dev/tugline/shared/fleet"
 	"tugline.dev/tugline/shared/wire"
@@ -49,6 +50,8 @@ type Runner struct {
 	reaped  bool            // no process without a record is left of an earlier life
 
 	detectNow chan struct{}
+	sampler   *probe.Sampler
+	health    *health
 
 	storeMu  sync.Mutex
 	store    *worktree.Store
@@ -91,7 +94,9 @@ func New(cfg Config) (*Runner, error) {
 		return nil, err
 	}
 	exec := fleet.HarnessInfo{Name: "exec", SignedIn: "yes"}
+	sampler := newSampler(cfg)
 	return &Runner{
+		sampler: sampler, health: newHealth(sampler.Sample),
 		cfg: cfg, log: cfg.Logger, machine: machineID(), detectNow: make(chan struct{}, 1), owner: DefaultOwner(),
 		harnesses: []fleet.HarnessInfo{exec}, alerts: map[string]string{}, attempts: map[fleet.Fence]*held{}, answered: map[fleet.Fence]bool{},
 	}, nil
@@ -165,6 +170,7 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 	r.work.Go(func() { r.watchOwner(work) })
 	r.work.Go(func() { r.detects(work) })
 	r.work.Go(func() { r.watchDisk(work) })
+	r.work.Go(func() { r.watchHealth(work) })
 	r.work.Go(func() { r.watchRoom(work) })
 	r.work.Go(func() { r.reaps(work) })
 	r.work.Go(func() { r.sweepsScratch(work) })

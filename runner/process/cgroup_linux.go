@@ -186,3 +186,12 @@ func (g *cgroup) remove() error {
 	}
 	return last
 }
+
+// OwnCgroup gives the directory of the cgroup that this process is in; "" if there is no cgroup2 file system.
+func OwnCgroup() string {
+	base := cgroupPath("")
+	if base == "" {
+		return ""
+	}
+	return filepath.Dir(base)
+}

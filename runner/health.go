@@ -1,0 +1,146 @@
+package runner
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"tugline.dev/tugline/runner/probe"
+	"tugline.dev/tugline/shared/fleet"
+	"tugline.dev/tugline/shared/wire"
+)
+
+// healthSpare is how long before it would be too old at the hub a sample is replaced:
+// a beat takes time to arrive, and the next sample to be taken.
+const healthSpare = 10 * time.Second
+
+// health keeps the last sample of the machine, and what of it the hub has. Samples are
+// taken by a goroutine of their own; heartbeats take what is there.
+type health struct {
+	take func(context.Context) fleet.Health // of the sampler
+	wake chan struct{}                      // a value: the next sample is due now
+
+	mu      sync.Mutex
+	last    fleet.Health
+	at      time.Time // when the last sample was begun; zero: there is none
+	sent    time.Time // when that was begun which the hub has; zero: it has none
+	due     time.Time // when the next heartbeat is
+	offered bool      // the last heartbeat offered capacity
+}
+
+func newHealth(take func(context.Context) fleet.Health) *health {
+	return &health{take: take, wake: make(chan struct{}, 1)}
+}
+
+// workspace is where jobs work, and cache where repositories are kept: each may be a
+// volume of its own.
+func (c Config) workspace() string { return filepath.Join(c.Dir, "trees", "work") }
+func (c Config) cache() string     { return filepath.Join(c.Dir, "trees", "repos") }
+
+// elapsed is the larger of what the monotonic and the wall clock say: a machine that
+// sleeps stops the first.
+func elapsed(from, to time.Time) time.Duration {
+	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
+}
+
+// watchHealth takes samples: often while capacity is offered, seldom otherwise. A
+// heartbeat is sent at once where the next one would come too late for the hub, or
+// where the sample changes what is offered.
+func (r *Runner) watchHealth(ctx context.Context) {
+	h := r.health
+	for {
+		begun := time.Now()
+		sample := h.take(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if h.keep(sample, begun) {
+			r.changed()
+		}
+		rest := time.NewTimer(h.every() - time.Since(begun))
+		select {
+		case <-rest.C:
+		case <-h.wake:
+			rest.Stop()
+		case <-ctx.Done():
+			rest.Stop()
+			return
+		}
+	}
+}
+
+// keep notes a sample that was begun then, and says whether the hub must have it
+// before the next heartbeat is due.
+func (h *health) keep(sample fleet.Health, begun time.Time) (now bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last, h.at = sample, begun
+	return h.sent.IsZero() || h.offered && h.due.After(h.sent.Add(fleet.HealthFresh-healthSpare))
+}
+
+func (h *health) every() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.offered {
+		return fleet.HealthEvery
+	}
+	return fleet.HealthRest
+}
+
+// sample gives the last sample with its age; false: there is none yet.
+func (h *health) sample(now time.Time) (fleet.Health, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.last
+	s.Age = max(elapsed(h.at, now), 0)
+	return s, !h.at.IsZero()
+}
+
+// ride puts the last sample on a heartbeat, where the hub does not have it. One that
+// has become old, as after a sleep or when capacity is offered again, is replaced at
+// once.
+func (h *health) ride(hb *wire.Heartbeat, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.offered = hb.Slots > 0 || hb.Automation != nil && *hb.Automation > 0
+	if h.at.IsZero() {
+		return
+	}
+	age := max(elapsed(h.at, now), 0)
+	if h.offered && age > fleet.HealthEvery+healthSpare {
+		select {
+		case h.wake <- struct{}{}:
+		default:
+		}
+	}
+	if hb.Full || !h.at.Equal(h.sent) {
+		s := h.last
+		s.Age = age
+		hb.Health, h.sent = &s, h.at
+	}
+}
+
+// rests notes when the next heartbeat is due.
+func (h *health) rests(due time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.due = due
+}
+
+// fresh looks at the volume of a path now. It takes at most 2 s; a volume that does
+// not answer by then is not known.
+func (r *Runner) fresh(ctx context.Context, path string) fleet.Volume {
+	return r.sampler.Volume(ctx, path)
+}
+
+// freshDocker asks Docker and Compose now. It takes at most 8 s, and that only where
+// something hangs.
+func (r *Runner) freshDocker(ctx context.Context) fleet.Docker {
+	return r.sampler.Docker(ctx, 0)
+}
+
+// newSampler makes the sampler of this runner's machine.
+func newSampler(cfg Config) *probe.Sampler {
+	return probe.New(probe.Config{Workspace: cfg.workspace(), Cache: cfg.cache()})
+}
