@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 
+	"tugline.dev/tugline/hub/retry"
 	"tugline.dev/tugline/shared/api"
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -18,34 +19,19 @@ func (s *Server) choices(out *api.Job, j *fleet.Job, tu *fleet.Turn) {
 	for i := range out.Transitions {
 		out.Transitions[i].At = out.Transitions[i].At.UTC()
 	}
-	out.Budget.Of = executions(j, tu)
+	out.Budget = api.Executions{Used: retry.Executions(tu), Of: retry.Whole(&j.Spec) + tu.Granted}
 	out.Attempts = make([]api.Attempt, 0, len(tu.Attempts))
 	for _, a := range tu.Attempts {
-		if counts(a) {
-			out.Budget.Used++
-		}
 		out.Attempts = append(out.Attempts, showAttempt(out.Requested, a))
 	}
 }
-
-// executions gives how many times a turn may be run, what was granted included.
-func executions(j *fleet.Job, tu *fleet.Turn) int {
-	n := fleet.AttemptBudget
-	if r := j.Spec.Retries; r != nil {
-		n = 1 + *r
-	}
-	return n + tu.Granted
-}
-
-// counts says whether an attempt costs its turn's budget something.
-func counts(a *fleet.Attempt) bool { return a.AcceptedAt != nil && !a.Free }
 
 func showAttempt(asked fleet.Choice, a *fleet.Attempt) api.Attempt {
 	out := api.Attempt{
 		N: a.N, Fence: a.Fence.String(), State: a.State, Runner: a.RunnerName, RunnerID: a.Runner,
 		Harness: cmp.Or(a.Harness, asked.Harness), Provider: a.Provider, Requested: asked.Model, Effective: a.Requested, Reported: a.Model,
 		Class: a.Failure, Code: a.Code, Detail: a.Detail, RetryAfter: utc(a.RetryAfter), AssignedAt: a.AssignedAt.UTC(),
-		StartedAt: utc(a.StartedAt), FinishedAt: utc(a.FinishedAt), Counts: counts(a),
+		StartedAt: utc(a.StartedAt), FinishedAt: utc(a.FinishedAt), Counts: retry.Costs(a),
 	}
 	if out.Harness == asked.Harness && out.Effective == "" && a.Harness == "" {
 		out.Effective = asked.Model // of an attempt that kept no choice of its own

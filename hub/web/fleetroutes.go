@@ -22,6 +22,7 @@ func (s *Server) fleetRoutes() {
 	s.runnerRoutes()
 	s.holdRoutes()
 	s.circuitRoutes()
+	s.budgetRoutes()
 	s.alertRoutes()
 	s.tokenRoutes()
 	s.nodeRoutes()
