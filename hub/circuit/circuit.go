@@ -57,20 +57,14 @@ func rung(class fleet.CircuitClass, step int) time.Duration {
 	return l[min(max(step, 1), len(l))-1]
 }
 
-// passes says whether a circuit of the class ends by its time alone, with no probe: a
-// rate limit delays only the next start, and a person who gave a time meant it.
-func passes(class fleet.CircuitClass) bool {
-	return class == fleet.CircuitBurst || class == fleet.CircuitOperator
-}
-
 // At gives the state in which a circuit is at a time: that an open one becomes half
 // open, or ends, is a matter of the clock and is not recorded.
 func At(c *fleet.Circuit, now time.Time) fleet.CircuitState {
 	if c.State != fleet.CircuitOpen || c.Until == nil || now.Before(*c.Until) {
 		return c.State
 	}
-	if passes(c.Class) {
-		return fleet.CircuitClosed
+	if c.Class == fleet.CircuitBurst || c.Class == fleet.CircuitOperator {
+		return fleet.CircuitClosed // a rate limit delays only the next start, and a person who gave a time meant it
 	}
 	return fleet.CircuitHalf
 }
@@ -136,5 +130,5 @@ func climb(c *fleet.Circuit, m Moment) {
 // shut closes a circuit and begins its ladder anew.
 func shut(c *fleet.Circuit, m Moment) {
 	c.State, c.Until, c.Step, c.ChangedAt = fleet.CircuitClosed, nil, 0, m.Now
-	c.Failures, c.Successes, c.SuccessAt, c.Probe, c.Runners = 0, 0, nil, nil, nil
+	c.Failures, c.Successes, c.SuccessAt, c.Probe, c.Runners, c.Automation = 0, 0, nil, nil, nil, false
 }

@@ -17,6 +17,7 @@ type Seen struct {
 	Model    string      // that was asked for; empty: the harness's own
 	Probes   []string    // circuits that it tries
 
+	Automated  bool // asked for by an automation
 	Class      fleet.FailureClass
 	Exit       string     // reason of the exit
 	Detail     string     // what the provider said
@@ -24,19 +25,24 @@ type Seen struct {
 	RetryAfter *time.Time // the same, stated as a wait
 	StatedEnd  string     // the words of it
 	FactsRev   uint64     // of the runner
-	Responded  bool       // its provider's first response was told before
+	Responded  bool       // its provider has completed a response
 }
 
 // Ended gives the circuits that the end of an attempt changes.
 func Ended(find Find, s Seen, m Moment) []*fleet.Circuit {
 	switch s.Class {
-	case fleet.ClassOK, fleet.ClassTaskFailed:
-		return append(hostHolds(find, s, m), responded(find, s, m, s.Class == fleet.ClassOK && !s.Responded)...)
+	case fleet.ClassOK:
+		return append(s.carried(find, m), s.answered(find, m, !s.Responded)...)
+	case fleet.ClassTaskFailed:
+		return append(s.carried(find, m), s.answered(find, m, false)...)
 	case fleet.ClassDocker:
 		return HostFault(find, s, fleet.CircuitDocker, m)
 	}
-	// What ended it was the provider's word only where it ended by itself.
-	if s.Provider == "" || s.Exit != "exited" && s.Exit != "" {
+	// A process that was stopped or could not be started says nothing of a provider. One
+	// that ran into its time says so only if it waited because it had been refused: that it
+	// waited for an answer is no answer.
+	waited := s.Exit != "exited" && s.Exit != ""
+	if s.Provider == "" || s.Exit == "stopped" || s.Exit == "start_failed" || waited && s.Class == fleet.ClassProviderUnavailable {
 		return nil
 	}
 	switch s.Class {
@@ -147,24 +153,29 @@ func (s Seen) stated(c *fleet.Circuit, m Moment) (time.Time, bool) {
 // Responded gives the circuits that the first response which a provider completed in an
 // attempt changes.
 func Responded(find Find, s Seen, m Moment) []*fleet.Circuit {
-	return append(hostHolds(find, s, m), responded(find, s, m, true)...)
+	s.Responded = true
+	return s.answered(find, m, true)
 }
 
-func responded(find Find, s Seen, m Moment, counts bool) []*fleet.Circuit {
-	var out []*fleet.Circuit
-	if !counts || s.Provider == "" {
+// answered takes in that the provider answers: failures that were counted are in a row no
+// longer, and, once an attempt, the circuits that it tries have their verdict.
+func (s Seen) answered(find Find, m Moment, first bool) []*fleet.Circuit {
+	if s.Provider == "" || !first && !s.Responded {
 		return nil
 	}
+	var out []*fleet.Circuit
 	for _, id := range s.Probes {
-		if c := find(id); c != nil && c.Scope != fleet.ScopeHost {
+		if c := find(id); first && c != nil && c.Scope != fleet.ScopeHost {
 			out = append(out, s.succeeded(c, m)...)
 		}
 	}
-	c := find(fleet.CircuitID(fleet.ScopeProvider, fleet.CircuitOutage, s.Runner, s.Provider, s.Account, ""))
-	if c != nil && c.State == fleet.CircuitClosed && c.Failures > 0 && !s.stale(c) {
-		c = clone(c)
-		c.Failures, c.ChangedAt = 0, m.Now
-		out = append(out, c)
+	for _, account := range slices.Compact([]string{"", s.Account}) {
+		c := find(fleet.CircuitID(fleet.ScopeProvider, fleet.CircuitOutage, s.Runner, s.Provider, account, ""))
+		if c != nil && c.State == fleet.CircuitClosed && c.Failures > 0 && !s.stale(c) {
+			c = clone(c)
+			c.Failures, c.ChangedAt = 0, m.Now
+			out = append(out, c)
+		}
 	}
 	return out
 }
@@ -172,21 +183,19 @@ func responded(find Find, s Seen, m Moment, counts bool) []*fleet.Circuit {
 // Accepted gives the circuits that a runner's accept changes: with it the runner says
 // that it has looked at its disk and memory once more, and found enough.
 func Accepted(find Find, s Seen, m Moment) []*fleet.Circuit {
-	var out []*fleet.Circuit
-	for _, id := range s.Probes {
-		if c := find(id); c != nil && (c.Class == fleet.CircuitDisk || c.Class == fleet.CircuitMemory) {
-			out = append(out, s.succeeded(c, m)...)
-		}
-	}
-	return out
+	return s.held(find, m, fleet.CircuitDisk, fleet.CircuitMemory)
 }
 
-// hostHolds counts for the machine that the attempt got so far on it.
-func hostHolds(find Find, s Seen, m Moment) []*fleet.Circuit {
+// carried gives the circuits of a machine that an attempt changes by its end, because the
+// machine carried it until then.
+func (s Seen) carried(find Find, m Moment) []*fleet.Circuit {
+	return s.held(find, m, fleet.CircuitDisk, fleet.CircuitMemory, fleet.CircuitDocker)
+}
+
+func (s Seen) held(find Find, m Moment, classes ...fleet.CircuitClass) []*fleet.Circuit {
 	var out []*fleet.Circuit
 	for _, id := range s.Probes {
-		// A response says nothing of Docker; only the end of the work does.
-		if c := find(id); c != nil && c.Scope == fleet.ScopeHost && (c.Class != fleet.CircuitDocker || s.Class != "") {
+		if c := find(id); c != nil && c.Scope == fleet.ScopeHost && slices.Contains(classes, c.Class) {
 			out = append(out, s.succeeded(c, m)...)
 		}
 	}
@@ -241,11 +250,14 @@ func providers(f fleet.RunnerFacts, more string) []string {
 }
 
 // HostFault gives the circuit that opens because a machine could not carry an attempt.
+// More must be free for automation than for manual work: what automation found too
+// little keeps only automation away.
 func HostFault(find Find, s Seen, class fleet.CircuitClass, m Moment) []*fleet.Circuit {
 	c := find.make(fleet.ScopeHost, class, s.Runner, "", "", "")
 	if s.stale(c) || c.State == fleet.CircuitBlocked {
 		return nil
 	}
+	c.Automation = s.Automated && class != fleet.CircuitDocker && (c.Automation || c.State == fleet.CircuitClosed)
 	c.Fence, c.Text, c.Actor = s.Fence, fleet.CutText(s.Detail, fleet.MaxDetail), ""
 	climb(c, m)
 	return []*fleet.Circuit{c}

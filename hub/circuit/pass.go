@@ -16,15 +16,17 @@ type Ask struct {
 	Account  string
 	Model    string
 	Docker   bool // it needs Docker
+
+	Automated bool // asked for by an automation
 }
 
 // AskOf gives what a start of the job's newest turn on a runner asks for.
 func AskOf(j *fleet.Job, r *fleet.Runner) Ask {
-	a := Ask{Runner: r.ID, Docker: j.Spec.Needs != nil && j.Spec.Needs.Docker || j.Learned != nil && j.Learned.Docker}
+	a := Ask{Runner: r.ID, Automated: j.Spec.Automated(), Docker: j.Spec.Needs != nil && j.Spec.Needs.Docker || j.Learned != nil && j.Learned.Docker}
 	if j.Spec.Kind == fleet.KindAgent {
 		ch := j.ChoiceOf(j.Turn())
 		h, _ := r.Facts.Harness(ch.Harness)
-		a.Harness, a.Provider, a.Account, a.Model = ch.Harness, ch.Provider(), h.Account, ch.Model
+		a.Harness, a.Provider, a.Account, a.Model = ch.Harness, ch.Provider(), h.AccountOf(ch.Provider()), ch.Model
 	}
 	return a
 }
@@ -46,7 +48,7 @@ func (a Ask) concerns(c *fleet.Circuit) bool {
 	switch {
 	case c.Runner != "" && c.Runner != a.Runner:
 		return false
-	case c.Class == fleet.CircuitDocker && !a.Docker:
+	case c.Class == fleet.CircuitDocker && !a.Docker || c.Automation && !a.Automated:
 		return false
 	case c.Scope == fleet.ScopeHost:
 		return true
@@ -113,15 +115,16 @@ func (s *Set) Take(ids []string, job fleet.JobID) {
 func (s *Set) Passes(a Ask, now time.Time) Answer {
 	out := Answer{Verdict: Pass}
 	var worst *fleet.Circuit
-	for _, r := range []fleet.RunnerID{"", a.Runner} {
+	for _, r := range [...]fleet.RunnerID{"", a.Runner} {
 		for _, c := range s.by[r] {
 			if !a.concerns(c) {
 				continue
 			}
-			switch state := At(c, now); {
-			case state == fleet.CircuitClosed:
-			case state == fleet.CircuitHalf && c.Probe == nil && s.taken[c.ID] == "":
-				out.Probes = append(out.Probes, c.ID)
+			switch {
+			case !s.refusing(c, now):
+				if At(c, now) == fleet.CircuitHalf {
+					out.Probes = append(out.Probes, c.ID)
+				}
 			case worst == nil || holdsLonger(c, worst, now):
 				worst = c
 			}

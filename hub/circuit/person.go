@@ -29,22 +29,24 @@ func Open(find Find, want fleet.Circuit, actor, reason string, d time.Duration, 
 	return c
 }
 
-// Renewed gives a refused-credentials circuit closed, if what its runner says of itself
-// now shows other credentials for the provider than before; else nil.
-func Renewed(c *fleet.Circuit, old, new fleet.RunnerFacts, m Moment) *fleet.Circuit {
+// Renewed gives a circuit of refused credentials closed, if what its runner says of itself
+// now shows other credentials for the provider than before: another account, or a sign-in
+// where there was none. Else it gives nil.
+func Renewed(c *fleet.Circuit, old, now fleet.RunnerFacts, m Moment) *fleet.Circuit {
 	if c.Class != fleet.CircuitAuth || c.State == fleet.CircuitClosed {
 		return nil
 	}
-	for _, h := range new.Harnesses {
+	for _, h := range now.Harnesses {
 		own := fleet.ProviderOf(h.Name, "")
 		if own == "" || own != c.Provider && own != h.Name { // one that speaks to many may be the one
 			continue
 		}
 		was, _ := old.Harness(h.Name)
-		if c.Account != "" && was.Account != "" && was.Account != c.Account {
-			continue
+		had, has := was.AccountOf(c.Provider), h.AccountOf(c.Provider)
+		if c.Account != "" && had != "" && had != c.Account {
+			continue // it was another one's that was refused
 		}
-		if was.Account != h.Account || was.SignedIn != h.SignedIn && h.SignedIn == "yes" {
+		if had != has || was.SignedIn != h.SignedIn && h.SignedIn == "yes" {
 			d := clone(c)
 			shut(d, m)
 			d.Since = m.Fence

@@ -19,17 +19,17 @@ func (s *Set) refusal(c *fleet.Circuit, now time.Time) Answer {
 			by = c.Probe.Job
 		}
 		a.Detail = fmt.Sprintf("waits while job %s tries whether it works again: %s", by, why(c))
-		a.Change = fmt.Sprintf("the outcome of job %s, or %s", by, reset)
+		a.Change = fmt.Sprintf("what comes of job %s; or `%s`", by, reset)
 	case fleet.CircuitBlocked:
 		a.Detail = "is kept from it: " + why(c)
-		a.Change = reset + " --repaired 'what was repaired'"
+		a.Change = fmt.Sprintf("`%s --repaired 'WHAT WAS REPAIRED'`", reset)
 		if c.Class == fleet.CircuitAuth {
-			a.Change = fmt.Sprintf("sign in anew on the runner, or %s", a.Change)
+			a.Change = "other credentials there (sign the harness in anew); or " + a.Change
 		}
 	default:
 		a.Until = c.Until
 		a.Detail = fmt.Sprintf("is kept from it until %s: %s", c.Until.UTC().Format(time.RFC3339), why(c))
-		a.Change = "that time; or " + reset
+		a.Change = fmt.Sprintf("that time; or `%s`", reset)
 	}
 	return a
 }
@@ -66,7 +66,7 @@ func why(c *fleet.Circuit) string {
 	case fleet.CircuitDocker:
 		s = "its Docker was not there for a job"
 	case fleet.CircuitOperator:
-		s = "opened by " + c.Actor
+		s = c.Actor + " keeps work from " + over(c)
 	}
 	if c.Text != "" {
 		s += ": " + c.Text
@@ -75,4 +75,17 @@ func why(c *fleet.Circuit) string {
 		s += fmt.Sprintf(" (it states %q as the end, which is not taken)", c.StatedEnd)
 	}
 	return s
+}
+
+// over says what a person's circuit is over.
+func over(c *fleet.Circuit) string {
+	switch {
+	case c.Scope == fleet.ScopeHost:
+		return "this machine"
+	case c.Scope == fleet.ScopeModel:
+		return fmt.Sprintf("the model %s of %s", c.Model, c.Provider)
+	case c.Account != "":
+		return fmt.Sprintf("%s (account %s)", c.Provider, c.Account)
+	}
+	return c.Provider
 }

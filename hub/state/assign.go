@@ -187,7 +187,7 @@ func (c *DeclineAttempt) apply(t *txn) Result {
 	a.State, a.Code, a.Detail, a.Gone, a.FinishedAt = fleet.AttemptDeclined, c.Code, c.Detail, true, at(t.now())
 	keepCurrent(tu, a)
 	if class, faulty := hostClass(c.Code); faulty && c.Rules > 0 {
-		t.hostFault(a, class, c.Detail)
+		t.hostFault(j, tu, a, class)
 	}
 	if c.Block {
 		t.become(j, fleet.Blocked, string(c.Code), "%s", c.Detail)

@@ -80,10 +80,15 @@ func (t *txn) leastCircuit() *fleet.Circuit {
 	})
 }
 
-// seen gives an attempt as it matters to circuits.
-func (t *txn) seen(j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt) circuit.Seen {
-	s := circuit.Seen{
-		Runner: a.Runner, Fence: a.Fence, Provider: a.Provider, Account: a.Account, Model: a.Requested, Probes: a.Probes,
+// seen gives an attempt as it matters to circuits; ok is false where its runner is no
+// more, of which nothing is to be known.
+func (t *txn) seen(j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt) (s circuit.Seen, f fleet.RunnerFacts, ok bool) {
+	r := t.runner(a.Runner)
+	if r == nil || r.Removed {
+		return s, f, false
+	}
+	s = circuit.Seen{
+		Automated: j.Spec.Automated(), FactsRev: r.FactsRev, Runner: a.Runner, Fence: a.Fence, Provider: a.Provider, Account: a.Account, Model: a.Requested, Probes: a.Probes,
 		Detail: a.Detail, ResetAt: a.ResetAt, RetryAfter: a.RetryAfter, StatedEnd: a.StatedEnd, Class: a.Failure, Responded: a.Responded,
 	}
 	if a.Exit != nil {
@@ -96,42 +101,43 @@ func (t *txn) seen(j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt) circuit.Seen 
 		ch.Harness, ch.Model = orElse(a.Harness, ch.Harness), orElse(a.Requested, ch.Model)
 		s.Provider, s.Model = ch.Provider(), ch.Model
 	}
-	if r := t.runner(a.Runner); r != nil {
-		s.FactsRev = r.FactsRev
-	}
-	return s
+	return s, r.Facts, true
 }
 
 // observe takes in how an attempt ended; it is called once, when everything about the
 // end is on the attempt.
 func (t *txn) observe(j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt) {
-	t.putCircuits(circuit.Ended(t.circuit, t.seen(j, tu, a), t.moment()))
+	if s, _, ok := t.seen(j, tu, a); ok {
+		t.putCircuits(circuit.Ended(t.circuit, s, t.moment()))
+	}
 }
 
 // acceptedBy takes in that a runner accepted an attempt.
 func (t *txn) acceptedBy(j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt) {
-	if len(a.Probes) > 0 {
-		t.putCircuits(circuit.Accepted(t.circuit, t.seen(j, tu, a), t.moment()))
+	if s, _, ok := t.seen(j, tu, a); ok && len(a.Probes) > 0 {
+		t.putCircuits(circuit.Accepted(t.circuit, s, t.moment()))
 	}
 }
 
-// responded takes in that the provider completed its first response in an attempt; it
-// is called once, before Responded is set.
+// responded takes in that the provider completed its first response in an attempt.
 func (t *txn) responded(j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt) {
-	t.putCircuits(circuit.Responded(t.circuit, t.seen(j, tu, a), t.moment()))
+	if s, _, ok := t.seen(j, tu, a); ok {
+		t.putCircuits(circuit.Responded(t.circuit, s, t.moment()))
+	}
 }
 
 // lostRunner takes in that an accepted attempt was lost on its runner.
 func (t *txn) lostRunner(j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt) {
-	if r := t.runner(a.Runner); r != nil {
-		t.putCircuits(circuit.Lost(t.circuit, t.seen(j, tu, a), r.Facts, t.moment()))
+	if s, facts, ok := t.seen(j, tu, a); ok {
+		t.putCircuits(circuit.Lost(t.circuit, s, facts, t.moment()))
 	}
 }
 
 // hostFault takes in that a machine could not carry an attempt: disk, memory or docker.
-func (t *txn) hostFault(a *fleet.Attempt, class fleet.CircuitClass, detail string) {
-	s := circuit.Seen{Runner: a.Runner, Fence: a.Fence, Detail: detail}
-	t.putCircuits(circuit.HostFault(t.circuit, s, class, t.moment()))
+func (t *txn) hostFault(j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt, class fleet.CircuitClass) {
+	if s, _, ok := t.seen(j, tu, a); ok {
+		t.putCircuits(circuit.HostFault(t.circuit, s, class, t.moment()))
+	}
 }
 
 // hostClass gives the class of circuit that a decline with a code opens, if it does.

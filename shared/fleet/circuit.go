@@ -30,6 +30,7 @@ type Circuit struct {
 	Since      Fence         `json:"since,omitzero"`       // attempts assigned before this say nothing new about it
 	Text       string        `json:"text,omitempty"`       // what the provider, or the person, said
 	StatedEnd  string        `json:"stated_end,omitempty"` // an end that was said and not believed
+	Automation bool          `json:"automation,omitempty"` // only automation is kept away: its floors are higher
 	FactsRev   uint64        `json:"facts_rev,omitempty"`  // of the runner when its credentials were refused
 	Generation uint64        `json:"recovery_generation"`  // grows with every repair that a person names
 	Repaired   string        `json:"repaired,omitempty"`   // what the last reset said was repaired
