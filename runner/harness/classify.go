@@ -99,7 +99,11 @@ func refusal(text string, acted bool) bool {
 type limits struct {
 	resetAt    *time.Time
 	retryAfter time.Duration
+	words      string // in which it was said, also where nothing could be read in them
 }
+
+// maxStated bounds the words of a stated end, in bytes.
+const maxStated = 200
 
 // put writes the limits into an outcome, where its class has any use for them. A wait that ends a quota is also
 // told as a time, if it is known when it was stated.
@@ -109,7 +113,7 @@ func (l limits) put(o *fleet.Outcome, at time.Time) {
 	default:
 		return
 	}
-	o.RetryAfterMS = l.retryAfter.Milliseconds()
+	o.RetryAfterMS, o.StatedEnd = l.retryAfter.Milliseconds(), fleet.CutText(l.words, maxStated)
 	o.ResetAt = l.resetAt
 	if o.ResetAt == nil && l.retryAfter > 0 && o.Class == fleet.ClassQuotaExhausted && !at.IsZero() {
 		t := at.Add(l.retryAfter).UTC()
@@ -131,7 +135,7 @@ func (s *stream) ended(x ExitInfo, started bool, interruptCode int) fleet.Outcom
 	case x.Reason == exitLost:
 		o.Class, o.Detail = fleet.ClassCrashed, "how it ended is not known"
 	case strings.Contains(x.Reason, "timeout"):
-		o.Class, o.Detail = fleet.ClassTimeout, x.Reason
+		o.Class, o.Detail = timedOut(x.Reason), x.Reason
 		if waited != "" {
 			o.Class, o.Detail = waited, x.Reason+" while "+s.wait.reason
 			s.wait.resets.put(&o, s.wait.since)
@@ -165,6 +169,14 @@ func (s *stream) ended(x ExitInfo, started bool, interruptCode int) fleet.Outcom
 		o.Class, o.Detail = fleet.ClassUnknown, "ended with exit code 0 and without a word"
 	}
 	return o
+}
+
+// timedOut tells an end by the clock: nothing was heard for too long, or the time was up.
+func timedOut(reason string) fleet.FailureClass {
+	if reason == "idle_timeout" || reason == "first_response_timeout" {
+		return fleet.ClassStalled
+	}
+	return fleet.ClassTimeout
 }
 
 // noise is what CLIs say on standard error whether all is well or not.

@@ -16,6 +16,7 @@ var claudeHarness = &Harness{
 	native:       func(path string) string { return path },
 	version:      versionRE,
 	signedIn:     claudeSignedIn,
+	account:      claudeAccount,
 	launch:       launchClaude,
 	decoder:      func(ParseRequest) decoder { return &claudeDecoder{} },
 	resumeID:     uuid().MatchString,

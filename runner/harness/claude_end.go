@@ -72,7 +72,7 @@ func (d *claudeDecoder) end(s *stream, x ExitInfo) fleet.Outcome {
 	if d.aborted() || d.result.Subtype == "error_during_execution" && x.Reason != "exited" {
 		o.Class, o.Detail = fleet.ClassCancelled, "interrupted"
 		if strings.Contains(x.Reason, "timeout") {
-			o.Class, o.Detail = fleet.ClassTimeout, x.Reason
+			o.Class, o.Detail = timedOut(x.Reason), x.Reason
 		}
 		return o
 	}

@@ -148,7 +148,7 @@ func (d *claudeDecoder) system(s *stream, c claudeLine) bool {
 		r := limits{}
 		// A short wait is over before anybody reads of it.
 		if delay := capped(c.DelayMS * float64(time.Millisecond)); delay >= 30*time.Second {
-			r.retryAfter = delay
+			r.retryAfter, r.words = delay, "retry in "+delay.String()
 			if !s.at.IsZero() {
 				t := s.at.Add(delay).Truncate(time.Second)
 				r.resetAt = &t
@@ -248,6 +248,7 @@ func (d *claudeDecoder) assistant(s *stream, c claudeLine) bool {
 		case "web_search_tool_result", "web_fetch_tool_result", "mcp_tool_result":
 			d.toolResult(s, b, nil)
 		default:
+			s.acted = true // it may be a tool of a newer version
 			e.Type, e.Level, e.Text = fleet.EventLog, "info", "content of type "+b.Type
 			s.add(e)
 		}
@@ -282,6 +283,9 @@ func (d *claudeDecoder) limit(s *stream, c claudeLine, l []byte) {
 	}
 	if c.Limit.Status == "rejected" {
 		d.rejected, d.resets = true, limits{resetAt: epoch(c.Limit.ResetsAt)}
+		if t := d.resets.resetAt; t != nil {
+			d.resets.words = "resets " + t.Format(time.RFC3339)
+		}
 	}
 	text := fmt.Sprintf("plan limit %s: %s", c.Limit.Kind, c.Limit.Status)
 	if t := epoch(c.Limit.ResetsAt); t != nil {

@@ -18,6 +18,7 @@ var codexHarness = &Harness{
 	native:       nativeCodex,
 	version:      versionRE,
 	signedIn:     codexSignedIn,
+	account:      codexAccount,
 	launch:       launchCodex,
 	decoder:      func(ParseRequest) decoder { return &codexDecoder{} },
 	resumeID:     uuid().MatchString,

@@ -169,6 +169,7 @@ func (d *codexDecoder) item(s *stream, line string, it codexItem, raw json.RawMe
 	case "collab_tool_call":
 		e.Type, e.Tool, e.Text, e.Result = fleet.EventDynamicToolCall, it.Tool, it.Prompt, it.States
 	default:
+		s.acted = true // it may be a tool of a newer version
 		return false
 	}
 	switch line {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -123,6 +124,7 @@ func (h *Harness) detect(p *probe, override string) (Found, error) {
 	p.version = f.Version
 	how := ""
 	f.SignedIn, how = h.signedIn(p, path)
+	f.Account = h.Account(append(slices.Clone(p.env), "HOME="+p.home))
 	f.Detail = fleet.CutText(joined(how, detail), fleet.MaxDetail)
 	return f, nil
 }

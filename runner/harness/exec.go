@@ -27,17 +27,36 @@ func launchExec(r Request) (Launch, error) {
 	return Launch{Argv: r.Argv, StopSignal: "TERM"}, nil
 }
 
-// execParser says nothing of the output, whatever is in it: only the end of the process counts.
-type execParser struct{}
+// execParser makes no events of the output, whatever is in it: the end of the process
+// counts. Only of one that failed the last words are looked at, for whether it lacked
+// Docker.
+type execParser struct{ tail []byte }
 
-func (execParser) Frame(fleet.Frame) (events, live []fleet.Event) { return nil, nil }
+func (p *execParser) Frame(f fleet.Frame) (events, live []fleet.Event) {
+	if f.Kind == fleet.FrameStdout || f.Kind == fleet.FrameStderr {
+		p.tail = append(p.tail, f.Payload...)
+		if len(p.tail) > 2*execTail {
+			p.tail = append(p.tail[:0], p.tail[len(p.tail)-execTail:]...)
+		}
+	}
+	return nil, nil
+}
 
-func (execParser) Status() (string, time.Time) { return "", time.Time{} }
+// execTail is how much of the output's end is looked at, in bytes.
+const execTail = 8 << 10
 
-func (execParser) Session() (id, model string) { return "", "" }
+func (p *execParser) Status() (string, time.Time) { return "", time.Time{} }
 
-func (execParser) End(x ExitInfo) ([]fleet.Event, fleet.Outcome) {
-	o := execOutcome(x.normal())
+func (p *execParser) Session() (id, model string) { return "", "" }
+
+func (p *execParser) Responded() bool { return false }
+
+func (p *execParser) End(x ExitInfo) ([]fleet.Event, fleet.Outcome) {
+	x = x.normal()
+	o := execOutcome(x)
+	if o.Class == fleet.ClassTaskFailed && noDocker(string(p.tail[max(0, len(p.tail)-execTail):])+"\n"+x.StderrTail) {
+		o.Class, o.Detail = fleet.ClassDocker, o.Detail+"; "+dockerless
+	}
 	o.Type, o.Detail = "outcome", fleet.CutText(o.Detail, fleet.MaxDetail)
 	return nil, o
 }
@@ -47,7 +66,7 @@ func execOutcome(x ExitInfo) fleet.Outcome {
 	case x.Reason == "stopped":
 		return fleet.Outcome{Class: fleet.ClassCancelled, Detail: "stopped"}
 	case strings.Contains(x.Reason, "timeout"):
-		return fleet.Outcome{Class: fleet.ClassTimeout, Detail: x.Reason}
+		return fleet.Outcome{Class: timedOut(x.Reason), Detail: x.Reason}
 	case x.Reason == "start_failed":
 		return fleet.Outcome{Class: fleet.ClassHarnessStartup, Detail: x.StderrTail}
 	case x.Reason == exitLost:

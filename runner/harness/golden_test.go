@@ -59,6 +59,12 @@ const sampleTime = 1796026400000 // 2026-11-30T08:13:20Z
 // parse gives everything that a parser says of a sample.
 func (s sample) parse(t testing.TB, r ParseRequest, x ExitInfo) (events []fleet.Event, o fleet.Outcome) {
 	t.Helper()
+	events, o, _ = s.parsed(t, r, x)
+	return events, o
+}
+
+func (s sample) parsed(t testing.TB, r ParseRequest, x ExitInfo) (events []fleet.Event, o fleet.Outcome, responded bool) {
+	t.Helper()
 	h, ok := Lookup(s.cli)
 	if !ok {
 		t.Fatalf("no harness %s", s.cli)
@@ -72,7 +78,7 @@ func (s sample) parse(t testing.TB, r ParseRequest, x ExitInfo) (events []fleet.
 		events = append(events, e...)
 	}
 	e, o := p.End(x)
-	return append(events, e...), o
+	return append(events, e...), o, p.Responded()
 }
 
 func TestOutcomeOfEverySample(t *testing.T) {
@@ -95,15 +101,25 @@ func TestOutcomeOfEverySample(t *testing.T) {
 	}
 	for _, s := range allSamples(t) {
 		key := s.cli + " " + s.name
-		_, o := s.parse(t, ParseRequest{}, ExitInfo{Code: s.exit})
+		_, o, responded := s.parsed(t, ParseRequest{}, ExitInfo{Code: s.exit})
+		did := ""
+		if responded {
+			did = "responded"
+		}
+		if o.Acted {
+			did = "acted"
+		}
 		reset := ""
 		if o.ResetAt != nil {
 			reset = o.ResetAt.Format(time.RFC3339)
 		}
 		got := strings.Join([]string{s.cli, s.name, string(o.Class), dash(o.SessionID), dash(o.Model),
-			fmt.Sprint(o.Usage.InputTokens), fmt.Sprint(o.Usage.OutputTokens), dash(reset)}, " ")
+			fmt.Sprint(o.Usage.InputTokens), fmt.Sprint(o.Usage.OutputTokens), dash(reset), dash(did)}, " ")
 		if got != want[key] {
 			t.Errorf("got  %s\nwant %s\n(%s)", got, want[key], o.Detail)
+		}
+		if o.Class == fleet.ClassOK && !responded || o.Acted && !responded {
+			t.Errorf("%s: class %s, acted %v, and its provider never answered", key, o.Class, o.Acted)
 		}
 		if o.Class != fleet.ClassOK && o.Detail == "" {
 			t.Errorf("%s: class %s without a detail", key, o.Class)
@@ -133,10 +149,10 @@ func TestOutcomeWithReason(t *testing.T) {
 		{"claude", "sigint", "stopped", fleet.ClassCancelled},
 		{"claude", "sigint", "timeout", fleet.ClassTimeout},
 		{"claude", "sigkill", "stopped", fleet.ClassCancelled},
-		{"claude", "sigterm", "idle_timeout", fleet.ClassTimeout},
+		{"claude", "sigterm", "idle_timeout", fleet.ClassStalled},
 		{"claude", "success", "stopped", fleet.ClassOK},
 		{"opencode", "sigint", "stopped", fleet.ClassCancelled},
-		{"opencode", "usage_limit", "first_response_timeout", fleet.ClassTimeout},
+		{"opencode", "usage_limit", "first_response_timeout", fleet.ClassStalled},
 		{"opencode", "quota-printlogs", "idle_timeout", fleet.ClassQuotaExhausted},
 		{"opencode", "nothing", "start_failed", fleet.ClassHarnessStartup},
 	} {

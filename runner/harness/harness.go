@@ -51,6 +51,7 @@ type Harness struct {
 	decoder      func(ParseRequest) decoder                   // what its stream means; nil: nothing
 	resumeID     func(string) bool                            // form of a session id; nil: sessions can't be resumed
 	hasSession   func(env []string, dir, id string) string    // nil: never known
+	account      func(env []string) string                    // mark, or marks by provider; nil: it has none
 	sessionModel func(env []string, session string) string    // of the CLI's own record; nil where the stream tells it
 }
 
@@ -112,6 +113,9 @@ type Parser interface {
 	// Session gives the CLI's session and the model it reports, each "" until the stream
 	// has shown it.
 	Session() (id, model string)
+	// Responded says whether the provider has completed a response: a message, the call of
+	// a tool, or its count of tokens. That it was reached is none.
+	Responded() bool
 	// End takes how the process ended and gives the last events and the outcome. The
 	// parser is of no use afterwards.
 	End(x ExitInfo) ([]fleet.Event, fleet.Outcome)
@@ -143,7 +147,7 @@ func (h *Harness) Can(capability string) bool { return slices.Contains(h.Capabil
 // Parser gives a parser for one run.
 func (h *Harness) Parser(r ParseRequest) Parser {
 	if h.decoder == nil {
-		return execParser{}
+		return &execParser{}
 	}
 	if r.Zone == nil {
 		r.Zone = time.Local

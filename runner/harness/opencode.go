@@ -19,6 +19,7 @@ var opencodeHarness = &Harness{
 	native:       nativeOpencode,
 	version:      versionRE,
 	signedIn:     opencodeSignedIn,
+	account:      opencodeAccount,
 	launch:       launchOpencode,
 	decoder:      func(ParseRequest) decoder { return &opencodeDecoder{} },
 	resumeID:     opencodeSession().MatchString,

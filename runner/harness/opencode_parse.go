@@ -162,7 +162,7 @@ func (d *opencodeDecoder) retry(s *stream, c opencodeLine) {
 	}
 	r := limits{}
 	if t := millis(c.Next); t != nil && (s.at.IsZero() || t.Sub(s.at) >= 30*time.Second) {
-		r.resetAt = t
+		r.resetAt, r.words = t, "the next try is at "+t.Format(time.RFC3339)
 	}
 	s.waiting(class, fmt.Sprintf("retry %d", c.Attempt), r)
 	s.log("warn", fmt.Sprintf("retry %d: %s", c.Attempt, c.Message))
@@ -259,14 +259,17 @@ func (d *opencodeDecoder) end(s *stream, x ExitInfo) fleet.Outcome {
 		o.Class = fleet.ClassQuotaExhausted
 		r := parseLimits(d.detail, s.at, s.req.Zone)
 		if t := millis(d.next); t != nil {
-			r = limits{resetAt: t}
+			r.resetAt, r.retryAfter = t, 0
+			if r.words == "" {
+				r.words = "the next try is at " + t.Format(time.RFC3339)
+			}
 		}
 		r.put(&o, s.at)
 		return o
 	case driveAborted:
 		o.Class, o.Detail = fleet.ClassCancelled, "stopped"
 		if strings.Contains(x.Reason, "timeout") {
-			o.Class, o.Detail = fleet.ClassTimeout, x.Reason
+			o.Class, o.Detail = timedOut(x.Reason), x.Reason
 			if s.wait.class != "" {
 				o.Class, o.Detail = s.wait.class, x.Reason+" while "+s.wait.reason
 				s.wait.resets.put(&o, s.wait.since)

@@ -17,7 +17,9 @@ var (
 	resetISO   = lazily(`\b(\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d))`)
 	// try again in 6m0s · in 1.5s · in 3 days 4 hours 5 minutes · after 30 seconds
 	resetWait = lazily(`(?i)\b(?:try again|retry|resets?|available)(?: again)? (?:in|after) ((?:\d+(?:\.\d+)? ?[a-z]+[ ,]*(?:and )?){1,5})`)
-	waitPart  = lazily(`(?i)(\d+(?:\.\d+)?) ?([a-z]+)`)
+	// What speaks of an end that none of these can read.
+	resetWords = lazily(`(?i)\b(?:resets?|try again|retry|renews?|available again)\b[^.;\n]{0,160}`)
+	waitPart   = lazily(`(?i)(\d+(?:\.\d+)?) ?([a-z]+)`)
 )
 
 // parseLimits finds in the words of a refusal when it ends. at is when they were said, zone that of a time that
@@ -25,19 +27,19 @@ var (
 func parseLimits(text string, at time.Time, zone *time.Location) limits {
 	if m := resetEpoch().FindStringSubmatch(text); m != nil {
 		n, _ := strconv.ParseInt(m[1], 10, 64)
-		return limits{resetAt: epoch(n)}
+		return limits{resetAt: epoch(n), words: m[0]}
 	}
 	if m := resetISO().FindStringSubmatch(text); m != nil {
 		for _, layout := range []string{time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02T15:04:05Z0700"} {
 			if t, err := time.Parse(layout, m[1]); err == nil {
 				t = t.UTC()
-				return limits{resetAt: &t}
+				return limits{resetAt: &t, words: m[0]}
 			}
 		}
 	}
 	if m := resetDate().FindStringSubmatch(text); m != nil {
 		if t := fromDate(m, at, zone); t != nil {
-			return limits{resetAt: t}
+			return limits{resetAt: t, words: m[0]}
 		}
 	}
 	if m := resetClock().FindStringSubmatch(text); m != nil && !at.IsZero() {
@@ -48,13 +50,13 @@ func parseLimits(text string, at time.Time, zone *time.Location) limits {
 				t = time.Date(in.Year(), in.Month(), in.Day()+1, hour, minute, 0, 0, in.Location())
 			}
 			t = t.UTC()
-			return limits{resetAt: &t}
+			return limits{resetAt: &t, words: m[0]}
 		}
 	}
 	if m := resetWait().FindStringSubmatch(text); m != nil {
-		return limits{retryAfter: waitOf(m[1])}
+		return limits{retryAfter: waitOf(m[1]), words: strings.TrimSpace(m[0])}
 	}
-	return limits{}
+	return limits{words: strings.TrimSpace(resetWords().FindString(text))}
 }
 
 func fromDate(m []string, at time.Time, zone *time.Location) *time.Time {
@@ -163,18 +165,19 @@ func millis(n int64) *time.Time {
 // headerLimits reads the response headers of a refusal, with lower-case names.
 func headerLimits(h map[string]string, at time.Time) limits {
 	if ms, err := strconv.ParseFloat(strings.TrimSpace(h["retry-after-ms"]), 64); err == nil {
-		return limits{retryAfter: capped(ms * float64(time.Millisecond))}
+		return limits{retryAfter: capped(ms * float64(time.Millisecond)), words: "retry-after-ms: " + strings.TrimSpace(h["retry-after-ms"])}
 	}
 	v := strings.TrimSpace(h["retry-after"])
 	if v == "" {
 		return limits{}
 	}
+	words := "retry-after: " + v
 	if sec, err := strconv.ParseFloat(v, 64); err == nil {
-		return limits{retryAfter: capped(sec * float64(time.Second))}
+		return limits{retryAfter: capped(sec * float64(time.Second)), words: words}
 	}
 	if t, err := time.Parse(time.RFC1123, v); err == nil {
 		t = t.UTC()
-		return limits{resetAt: &t}
+		return limits{resetAt: &t, words: words}
 	}
-	return limits{}
+	return limits{words: words}
 }

@@ -22,21 +22,14 @@ var (
 func codexSignedIn(p *probe, path string) (string, string) {
 	home := p.folder("CODEX_HOME", ".codex")
 	config := string(small(filepath.Join(home, "config.toml")))
-	root, _, _ := strings.Cut("\n"+config, "\n[")
-	if m := codexProvider().FindStringSubmatch(root); m != nil && m[1] != "openai" {
-		for _, section := range strings.Split("\n"+config, "\n[") {
-			title, body, _ := strings.Cut(section, "\n")
-			if name := strings.TrimRight(strings.TrimSpace(title), "]"); strings.Trim(strings.TrimPrefix(name, "model_providers."), `"`) != m[1] {
-				continue
-			}
-			if k := codexEnvKey().FindStringSubmatch(body); k != nil {
-				if p.set(k[1]) != "" {
-					return SignedInYes, "provider " + m[1] + " with " + k[1]
-				}
-				return SignedInNo, "provider " + m[1] + " needs " + k[1] + ", which is not set"
-			}
+	if own, variable := codexOwnProvider(config); own != "" {
+		switch {
+		case variable == "":
+			return SignedInUnknown, "provider " + own
+		case p.set(variable) != "":
+			return SignedInYes, "provider " + own + " with " + variable
 		}
-		return SignedInUnknown, "provider " + m[1]
+		return SignedInNo, "provider " + own + " needs " + variable + ", which is not set"
 	}
 	if name := p.set("CODEX_API_KEY"); name != "" {
 		return SignedInYes, "with " + name
@@ -59,11 +52,17 @@ func codexSignedIn(p *probe, path string) (string, string) {
 // prompt.
 var claudeStatusSince = []int{2, 1, 197}
 
+// What stands for the CLI's own sign-in, in the order in which it is taken.
+var (
+	claudeKeys   = []string{"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"}
+	claudeClouds = []string{"CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"}
+)
+
 func claudeSignedIn(p *probe, path string) (string, string) {
-	if name := p.set("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"); name != "" {
+	if name := p.set(claudeKeys...); name != "" {
 		return SignedInYes, "with " + name
 	}
-	if name := p.set("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"); name != "" {
+	if name := p.set(claudeClouds...); name != "" {
 		return SignedInUnknown, "by " + name
 	}
 	if atLeast(p.version, claudeStatusSince) {

@@ -41,13 +41,15 @@ type stream struct {
 	open  map[string]fleet.Event // items begun and not ended
 	order []string               // their ids, oldest first
 
-	session   string
-	model     string
-	usage     fleet.Usage
-	acted     bool   // a tool was used
-	answer    string // the last message of the agent, cut
-	lastError string // the last error event's text
-	plain     string // the first line of standard output that was not JSON and reads like a provider's refusal
+	session    string
+	model      string
+	usage      fleet.Usage
+	acted      bool   // a tool was used, or may have been
+	responded  bool   // the provider has completed a response
+	dockerless bool   // the last command that failed says that there is no Docker
+	answer     string // the last message of the agent, cut
+	lastError  string // the last error event's text
+	plain      string // the first line of standard output that was not JSON and reads like a provider's refusal
 }
 
 // wait is the state of a CLI that tries its provider again by itself.
@@ -73,6 +75,7 @@ func (s *stream) Frame(f fleet.Frame) (events, live []fleet.Event) {
 		// Bytes are missing from here on: the unfinished lines can't be completed.
 		s.out.drop()
 		s.err.drop()
+		s.acted = true // what is missing may have told of a tool
 		if m, err := f.Mark(); err == nil {
 			s.log("warn", fmt.Sprintf("%d bytes of output are missing up to here (%s)", m.DroppedBytes, fleet.CutText(m.Reason, 200)))
 		}
@@ -153,6 +156,9 @@ func (s *stream) add(e fleet.Event) {
 		e.At = s.at
 	}
 	e.Bound()
+	if e.Type == fleet.EventCommandExecution && e.Status != fleet.StatusInProgress {
+		s.dockerless = failed(e) && noDocker(e.Output+"\n"+e.Text)
+	}
 	s.events = append(s.events, e)
 }
 
@@ -193,6 +199,8 @@ func (s *stream) say(e fleet.Event) {
 	e.Type, e.Status = fleet.EventAgentMessage, fleet.StatusCompleted
 	if strings.TrimSpace(e.Text) != "" {
 		s.answer = fleet.CutText(e.Text, 4<<10)
+		// Some CLIs word a provider's refusal as a message of the agent's.
+		s.responded = s.responded || !refusal(e.Text, s.acted) && statusIn(e.Text) == 0
 	}
 	s.add(e)
 }
@@ -200,7 +208,7 @@ func (s *stream) say(e fleet.Event) {
 // begin records an item that takes time, until done with the same id.
 func (s *stream) begin(e fleet.Event) {
 	e.Status = fleet.StatusInProgress
-	s.acted = true
+	s.acted, s.responded = true, true
 	e.Bound()
 	if _, ok := s.open[e.ID]; !ok {
 		if len(s.order) >= maxOpenItems {
@@ -215,7 +223,7 @@ func (s *stream) begin(e fleet.Event) {
 
 // done records the end of an item; begun says what it was, if its begin was seen.
 func (s *stream) done(id string) (begun fleet.Event, ok bool) {
-	s.acted = true
+	s.acted, s.responded = true, true
 	id = fleet.CutText(id, fleet.MaxEventWord)
 	begun, ok = s.open[id]
 	if !ok {
@@ -235,6 +243,7 @@ func (s *stream) done(id string) (begun fleet.Event, ok bool) {
 // spend records the usage of the run so far.
 func (s *stream) spend(u fleet.Usage) {
 	s.usage = s.usage.Add(u)
+	s.responded = s.responded || u.OutputTokens > 0
 	s.add(fleet.Event{Type: fleet.EventUsage, Usage: &u})
 }
 
@@ -259,6 +268,8 @@ func (s *stream) progress() { s.wait = wait{} }
 func (s *stream) Status() (string, time.Time) { return s.wait.reason, s.wait.since }
 
 func (s *stream) Session() (id, model string) { return s.session, s.model }
+
+func (s *stream) Responded() bool { return s.responded }
 
 func waitWord(c fleet.FailureClass) string {
 	switch c {
@@ -297,7 +308,9 @@ func (s *stream) End(x ExitInfo) ([]fleet.Event, fleet.Outcome) {
 	if s.req.ResumeID != "" && o.Class == fleet.ClassHarnessStartup && sessionGone().MatchString(o.Detail) {
 		o.Detail = "the agent's session is gone from this machine; ask for the follow-up with --fresh, which begins a new one: " + o.Detail
 	}
-	o.Type, o.SessionID, o.Model, o.Usage = "outcome", s.session, s.model, s.usage
+	s.blameDocker(&o, x)
+	s.responded = s.responded || o.Class == fleet.ClassOK
+	o.Type, o.SessionID, o.Model, o.Usage, o.Acted = "outcome", s.session, s.model, s.usage, s.acted
 	o.Detail = fleet.CutText(strings.TrimSpace(o.Detail), fleet.MaxDetail)
 	events, _ := s.take()
 	return events, o

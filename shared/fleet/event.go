@@ -173,7 +173,9 @@ type Outcome struct {
 	Model        string       `json:"model"` // as reported by the CLI; empty where it reports none
 	Usage        Usage        `json:"usage"` // of this run alone
 	Detail       string       `json:"detail,omitempty"`
-	Terminal     bool         `json:"terminal"` // the stream itself told the end
+	StatedEnd    string       `json:"stated_end,omitempty"` // the words in which an end of a limit was stated, read or not
+	Acted        bool         `json:"acted,omitempty"`      // a tool of the agent ran, or may have
+	Terminal     bool         `json:"terminal"`             // the stream itself told the end
 }
 
 // Bound cuts every part of the event to its limit and makes its text valid UTF-8.
