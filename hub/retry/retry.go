@@ -103,7 +103,7 @@ func (c Case) forward() (to int, skipped []fleet.Choice, ok bool) {
 	for n := c.Turn.Choice + 1; n <= len(c.Job.Spec.Fallbacks); n++ {
 		next := c.Job.Spec.Fallbacks[n-1]
 		switch {
-		case next == from, a.Acted && next.Harness != from.Harness, c.exhausted(next):
+		case next == from, next.Harness != from.Harness && (a.Acted || c.goesOn()), c.exhausted(next):
 			skipped = append(skipped, next)
 		default:
 			return n, skipped, true
@@ -111,6 +111,10 @@ func (c Case) forward() (to int, skipped []fleet.Choice, ok bool) {
 	}
 	return 0, nil, false
 }
+
+// goesOn says whether the turn goes on with what was said in an earlier one, which no
+// other harness knows of.
+func (c Case) goesOn() bool { return c.Turn.N > 1 && !c.Turn.Fresh }
 
 // exhausted says whether a choice would draw on an account whose quota an attempt of
 // the turn has found used up, and which is not known to be back.
@@ -134,16 +138,17 @@ func (c Case) exhausted(next fleet.Choice) bool {
 	return false
 }
 
-// Resumes says whether an attempt that is to be made with a choice goes on with the
-// session of an earlier one of its turn, given that it is on the same runner: the same
-// harness has begun it, it holds something, and what ended it was none of its own doing.
-func Resumes(earlier *fleet.Attempt, own, next fleet.Choice) bool {
-	harness := earlier.Harness
-	if harness == "" {
-		harness = own.Harness
-	}
-	return earlier.State == fleet.AttemptFinished && earlier.SessionID != "" && (earlier.Acted || earlier.Responded) &&
-		Passing(earlier) && harness == next.Harness
+// GoesOn says whether the next attempt at a turn works on in the worktree of an earlier
+// one, if it is made on the same runner.
+func GoesOn(earlier *fleet.Attempt) bool {
+	return earlier.State == fleet.AttemptFinished && Passing(earlier)
+}
+
+// Resumes says whether it also takes up the session of the earlier one, if its harness
+// is the same: only where something is in it. A CLI that was refused at once may have
+// named a session and kept none.
+func Resumes(earlier *fleet.Attempt) bool {
+	return GoesOn(earlier) && earlier.SessionID != "" && (earlier.Acted || earlier.Responded)
 }
 
 // Pause gives how long a turn waits after its n-th execution before the next: first a

@@ -178,7 +178,7 @@ func (x *session) mayFetch(v state.View, d fleet.Digest) bool {
 		if o.Job.Spec.Repo != nil {
 			in = append(in, o.Job.Spec.Repo.Bundle)
 		}
-		if r := resume(o.Job, o.Turn, o.Attempt); r != nil {
+		if r, _ := resume(o.Job, o.Turn, o.Attempt); r != nil {
 			in = append(in, r.Bundle)
 		}
 		return slices.Contains(in, d)

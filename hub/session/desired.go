@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"tugline.dev/tugline/hub/retry"
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/shared/fleet"
 	"tugline.dev/tugline/shared/wire"
@@ -113,15 +115,25 @@ func (s *Server) order(keys *Keys, kind string, r fleet.RunnerID, j fleet.JobID,
 	return signed, raw, err
 }
 
-// assignment gives all that a runner needs to know about an attempt.
+// assignment gives all that a runner needs to know about an attempt. Of the job's
+// choices it names the one that the attempt is to be made with, and no other.
 func (s *Server) assignment(o state.Open) wire.Assignment {
 	j, t, a := o.Job, o.Turn, o.Attempt
+	from, again := resume(j, t, a)
 	as := wire.Assignment{
-		Job: j.ID, Turn: t.N, Attempt: a.N, Fence: a.Fence, Spec: j.Spec, Prompt: t.Prompt,
-		PromptText: s.prompt(t.Prompt), Model: t.Model, Fresh: t.Fresh, Resume: resume(j, t, a), CreatedAt: j.CreatedAt,
+		Job: j.ID, Turn: t.N, Attempt: a.N, Fence: a.Fence, Spec: j.Spec, Prompt: t.Prompt, PromptText: s.prompt(t.Prompt), Model: t.Model,
+		Fresh: t.Fresh, Resume: from, CreatedAt: j.CreatedAt, Again: again, Reserve: a.Reserve,
+		Docker: j.Learned != nil && j.Learned.Docker || j.Spec.Needs != nil && j.Spec.Needs.Docker,
 	}
-	if as.Model == "" {
+	switch {
+	case j.Spec.Kind == fleet.KindAgent && a.Harness != "":
+		as.Spec.Harness, as.Spec.Model, as.Model = a.Harness, a.Requested, a.Requested
+	case as.Model == "":
 		as.Model = j.Spec.Model
+	}
+	as.Spec.Fallbacks = nil
+	if again && from != nil && from.SessionID != "" {
+		as.Fresh = false // the session is the turn's own
 	}
 	if j.Spec.Repo != nil {
 		as.Branch = j.Spec.Repo.Branch
@@ -157,42 +169,59 @@ func (s *Server) prompt(d fleet.Digest) string {
 
 // resume gathers what the attempt goes on from: the job's first base and, of the
 // turns before this one, the last commits and the last CLI session that this runner
-// holds. A first turn that is tried again keeps only its base.
-func resume(j *fleet.Job, now *fleet.Turn, at *fleet.Attempt) *wire.Resume {
+// and this harness hold. A turn that is tried again keeps only its base, unless the last
+// attempt at it was on this runner and ended by no doing of its own: then its worktree
+// is gone on with, and its session, if there is anything in it.
+func resume(j *fleet.Job, now *fleet.Turn, at *fleet.Attempt) (from *wire.Resume, again bool) {
 	var r wire.Resume
+	harness := func(a *fleet.Attempt) string { return cmp.Or(a.Harness, j.Spec.Harness) }
+	session := func(a *fleet.Attempt) {
+		if a.SessionID != r.SessionID {
+			r.SessionID, r.Usage = a.SessionID, nil
+		}
+		if a.Usage != nil {
+			sum := *a.Usage
+			if r.Usage != nil {
+				sum = sum.Add(*r.Usage)
+			}
+			r.Usage = &sum
+		}
+	}
 	for _, t := range j.Turns {
 		for _, a := range t.Attempts {
 			if a == at {
 				if r == (wire.Resume{}) {
-					return nil
+					return nil, again
 				}
-				return &r
+				return &r, again
 			}
 			if r.BaseCommit == "" {
 				r.BaseCommit = base(a)
 			}
+			here := a.Runner == at.Runner
+			held := here && a.SessionID != "" && harness(a) == harness(at)
 			if t.N == now.N {
-				continue
+				goesOn := here && retry.GoesOn(a)
+				if a.AcceptedAt != nil {
+					again = goesOn
+				}
+				if !goesOn {
+					continue
+				}
+				held = held && retry.Resumes(a)
+			} else {
+				held = held && !now.Fresh
 			}
 			// A tip without a bundle is one that is the base: there were no commits.
 			if e := a.Evidence; e != nil && (e.Bundle != "" || e.CommitCount == 0 && e.Tip != "" && r.Bundle == "") {
 				r.Bundle, r.Tip = e.Bundle, e.Tip
 			}
-			if a.SessionID != "" && a.Runner == at.Runner && !now.Fresh {
-				if a.SessionID != r.SessionID {
-					r.SessionID, r.Usage = a.SessionID, nil
-				}
-				if a.Usage != nil {
-					sum := *a.Usage
-					if r.Usage != nil {
-						sum = sum.Add(*r.Usage)
-					}
-					r.Usage = &sum
-				}
+			if held {
+				session(a)
 			}
 		}
 	}
-	return nil
+	return nil, false
 }
 
 func base(a *fleet.Attempt) string {

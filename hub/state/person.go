@@ -251,7 +251,7 @@ func (t *txn) ended(j *fleet.Job) {
 func (t *txn) nextTurn(j *fleet.Job) {
 	f := j.FollowUps[0]
 	j.FollowUps = append([]fleet.FollowUp(nil), j.FollowUps[1:]...)
-	tu := &fleet.Turn{N: j.Turn().N + 1, Prompt: f.Prompt, Model: f.Model, Fresh: f.Fresh, CreatedAt: t.now()}
+	tu := &fleet.Turn{N: j.Turn().N + 1, Prompt: f.Prompt, Model: f.Model, Fresh: f.Fresh, CreatedAt: t.now(), Choice: j.Turn().Choice}
 	gone := ""
 	if f.On != "" {
 		if r, ok := (View{t.Txn}).FindRunner(f.On); ok {

@@ -176,6 +176,11 @@ func (c *FinishAttempt) apply(t *txn) Result {
 		return Result{ID: string(j.ID), Repeated: true, Job: j}
 	case MayRegain(j, tu, a):
 		t.regain(j, tu, a) // only what was permitted to start has a result
+		if c.Rules > 0 {
+			t.put(j) // so that budgets see it begin
+			j = j.Clone()
+			tu, a = j.Find(c.Fence)
+		}
 	case a.State == fleet.AttemptReturned && a.Stop == StopEpoch:
 		a.AcceptedAt = at(t.now()) // the same, and another one was accepted since
 	case a.AcceptedAt == nil:

@@ -61,7 +61,8 @@ const (
 )
 
 // ChoiceOf gives what a turn of the job is to be run with: its place in the list of
-// choices, or what the job itself asks for.
+// choices, or what the job itself asks for. A later turn begins where the one before it
+// had come to, and may ask for another model of the same harness.
 func (j *Job) ChoiceOf(t *Turn) Choice {
 	c := Choice{j.Spec.Harness, j.Spec.Model}
 	if t.Model != "" {
@@ -69,6 +70,9 @@ func (j *Job) ChoiceOf(t *Turn) Choice {
 	}
 	if t.Choice > 0 && t.Choice <= len(j.Spec.Fallbacks) {
 		c = j.Spec.Fallbacks[t.Choice-1]
+		if t.Model != "" && len(t.Moves) == 0 {
+			c.Model = t.Model
+		}
 	}
 	return c
 }

@@ -130,7 +130,9 @@ func Critical(a Assignment) []string {
 		}
 	}
 	add(a.Resume != nil, "resume")
+	add(a.Again, "again") // else what was done would be done twice
 	add(a.Fresh, "fresh")
+	add(a.Docker, "docker")
 	add(a.Model != "", "model")
 	add(a.Spec.Repo != nil, "spec.repo")
 	add(a.Spec.ArgvBlob != "", "spec.argv_blob")
