@@ -91,7 +91,10 @@ type Hub struct {
 	disposing sync.Mutex
 	disposed  time.Time // when the disks were last looked through
 
-	history *history // of the health of runners, as heard here
+	history     *history                 // of the health of runners, as heard here
+	vitals      atomic.Pointer[vitals]   // the same of now; nil: this node does not lead
+	courier     atomic.Pointer[courier]  // of alerts; likewise
+	badSettings atomic.Pointer[[]string] // settings that cannot be read, in words
 
 	leading     atomic.Bool
 	awaited     atomic.Pointer[awaited]

@@ -25,7 +25,7 @@ import (
 func TestIdleTickIsCheap(t *testing.T) {
 	const runners, ticks, most = 48, 20, 256 // bytes for each runner and tick
 	n := start(t, t.TempDir(), true)
-	l := &term{hub: n.hub, since: time.Now(), began: n.hub.wall(), first: map[fleet.Fence]time.Time{}}
+	l := newTerm(n.hub)
 	tick := func() uint64 {
 		least := ^uint64(0) // whatever else the process does comes on top
 		for range 5 {

@@ -22,14 +22,15 @@ func (h *Hub) newSessions() (*session.Server, error) {
 			m := h.entries.View().Meta()
 			return session.Standing{Epoch: m.Epoch, Term: h.node.Status().Term, Index: m.Index}
 		},
-		Leading: h.leading.Load,
-		Seen:    h.seenEpoch,
-		Leader:  h.leaderURL,
-		Hubs:    h.hubURLs,
-		Judge:   judge,
-		OnBeat:  func(fleet.RunnerID) { h.poke() },
-		OnFree:  h.poke,
-		OnLive:  h.live,
+		Leading:  h.leading.Load,
+		Seen:     h.seenEpoch,
+		Leader:   h.leaderURL,
+		Hubs:     h.hubURLs,
+		Judge:    judge,
+		OnBeat:   func(fleet.RunnerID) { h.poke() },
+		OnFree:   h.poke,
+		OnLive:   h.live,
+		OnHealth: h.onHealth, OnPressure: h.onPressure,
 		Logger:  h.log,
 		URL:     h.url,
 		Tunnels: h.tunnels,
@@ -51,7 +52,8 @@ func (h *Hub) newWeb() *web.Server {
 		Derive: h.secrets.derive, Proxies: h.cfg.TrustedProxies, ProxiesOnly: h.cfg.inTheClear(),
 		Presence: h.sessions.Presence, Status: h.status, Ready: h.serves, AcceptClock: h.acceptClock, Settled: h.isSettled, Ticket: h.ticket, Now: h.entries.now,
 		Keys: h.showKeys, Rotate: h.rotate, RotateMesh: h.RotateMesh, Runners: runners, Version: h.cfg.Version, Logger: h.log,
-		HubTicket: h.hubTicket, MeshTicket: h.meshTicket, Guest: guestKey, Cluster: h, Archives: h,
+		HealthHistory: h.healthHistory,
+		HubTicket:     h.hubTicket, MeshTicket: h.meshTicket, Guest: guestKey, Cluster: h, Archives: h,
 	}
 	if h.peers != nil {
 		c.Peers, c.Consistent = h.peers, h.node.VerifyLeader

@@ -34,9 +34,10 @@ func (h *Hub) lead(ctx context.Context) error {
 	h.leading.Store(true)
 	defer h.resign()
 	h.log.Info("leading")
-	l := &term{hub: h, since: time.Now(), began: h.wall(), first: map[fleet.Fence]time.Time{}}
+	l := newTerm(h)
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
+	defer l.wake.Stop()
 	for err := l.begin(ctx); err != nil; err = l.begin(ctx) {
 		if h.entries.View().Meta().Cluster == "" || !errors.Is(err, fleet.ClockSkew) {
 			return err
@@ -62,12 +63,16 @@ func (h *Hub) lead(ctx context.Context) error {
 	wg.Go(func() { l.group(ctx) })
 	wg.Go(func() { l.farewells(ctx) })
 	wg.Go(func() { l.renewAfterRemoval(ctx) })
+	wg.Go(func() { l.watchHealth(ctx) })
+	wg.Go(func() { l.deliver(ctx) })
 	h.poke()
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-h.pokes:
+			l.act(ctx)
+		case <-l.wake.C:
 			l.act(ctx)
 		case <-look.C:
 			l.tick(ctx)
@@ -84,6 +89,7 @@ func (l *term) tick(ctx context.Context) {
 	}
 	l.overdue(ctx)
 	l.silence(ctx)
+	l.probes(ctx)
 	l.serveCA(ctx)
 	l.act(ctx)
 }
@@ -132,6 +138,8 @@ func (l *term) housekeeping(ctx context.Context) {
 			if l.hub.entries.timely() == nil {
 				l.retain(ctx, l.hub.wall())
 				l.late(ctx)
+				l.unserved(ctx)
+				l.hub.forgetHealth()
 			}
 		}
 	}
@@ -147,8 +155,15 @@ type term struct {
 	since   time.Time                 // every runner that was not silent has a full lease from here
 	began   time.Time                 // the same by the wall clock
 	first   map[fleet.Fence]time.Time // when an unaccepted assignment was first seen
-	doubted bool                      // the clock is not believed
+	trials  trials
+	memo    sched.Memo
+	doubted bool        // the clock is not believed
+	wake    *time.Timer // for a look at the queue, when time alone may change its answer
 	flights flights
+}
+
+func newTerm(h *Hub) *term {
+	return &term{hub: h, since: time.Now(), began: h.wall(), first: map[fleet.Fence]time.Time{}, trials: trials{}, wake: time.NewTimer(lookEvery)}
 }
 
 // propose commits a command that the leader decided; a refusal only says that
@@ -175,7 +190,7 @@ func (l *term) presence() map[fleet.RunnerID]fleet.Presence {
 	all := l.hub.sessions.Presence()
 	out := make(map[fleet.RunnerID]fleet.Presence, len(all))
 	for _, p := range all {
-		out[p.Runner] = p
+		out[p.Runner] = l.clocked(p)
 	}
 	return out
 }
@@ -189,25 +204,34 @@ func waiting(v state.View) (any bool) {
 // overdue blocks jobs that waited longer than they may.
 func (l *term) overdue(ctx context.Context) {
 	v := l.hub.entries.View()
-	for _, b := range sched.See(v, sched.Look{Presence: l.presence, Since: l.since, Now: l.hub.entries.now(), Limit: blockAtOnce}).Overdue().Block {
+	look := l.look()
+	look.Limit = blockAtOnce
+	for _, b := range sched.See(v, look).Overdue().Block {
 		l.propose(ctx, &state.BlockJob{Job: b.Job, Turn: b.Turn, Code: b.Code, Detail: b.Detail})
 	}
 }
 
-// silence ends attempts of runners that do not answer.
+// silence ends attempts of runners that do not answer, takes back what had better go to
+// another, and ends holds.
 func (l *term) silence(ctx context.Context) {
 	v := l.hub.entries.View()
+	open, seen, runners := collect(v), l.lease(v), v.Runners()
+	l.holds(ctx, runners)
+	marked := slices.DeleteFunc(runners, func(r *fleet.Runner) bool { return r.SilentSince == nil })
+	for _, cmd := range slices.Concat(due(open, seen), silences(open, marked, seen), moves(open, seen, l.misplaced(v, open))) {
+		l.propose(ctx, cmd)
+	}
+}
+
+// lease is what this leader has seen of runners and attempts so far.
+func (l *term) lease(v state.View) lease {
 	present := func(r fleet.RunnerID) fleet.Presence { p, _ := l.hub.sessions.PresenceOf(r); return p }
-	open, seen := collect(v), lease{
+	return lease{
 		since: l.since, now: time.Now(), began: l.began, first: l.first, spread: time.Duration(len(v.Runners())) * session.AdmitEvery,
 		heard:    func(r fleet.RunnerID) time.Time { return present(r).LastBeat },
 		shown:    l.hub.sessions.Shown,
 		runner:   v.Runner,
 		interval: func(r fleet.RunnerID) time.Duration { return present(r).Interval },
-	}
-	marked := slices.DeleteFunc(v.Runners(), func(r *fleet.Runner) bool { return r.SilentSince == nil })
-	for _, cmd := range slices.Concat(due(open, seen), silences(open, marked, seen)) {
-		l.propose(ctx, cmd)
 	}
 }
 

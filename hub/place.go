@@ -14,6 +14,8 @@ import (
 const (
 	assignAtOnce = 256 // assignments under way
 	looksAtOnce  = 4   // looks whose assignments are under way: with more, each would find less
+
+	wakeLeast = 20 * time.Millisecond // between a look and the one that time calls for
 )
 
 // place gives queued jobs to free runners. The proposals of one look go out
@@ -29,7 +31,10 @@ func (l *term) place(ctx context.Context) {
 		return
 	}
 	room := assignAtOnce - len(flying)
-	plan := sched.See(v, sched.Look{Presence: l.presence, Since: l.since, Now: time.Now(), Flying: flying, Limit: room}).Pick()
+	look := l.look()
+	look.Flying, look.Limit = flying, room
+	plan := sched.See(v, look).Pick()
+	l.wakeAt(plan.Next, look.Now)
 	l.flights.begin(plan.Assign, len(plan.Assign) == room, func(a sched.Assignment) bool {
 		cmd := &state.AssignJob{Job: a.Job, Runner: a.Runner, Turn: a.Turn, Attempts: a.Attempts, Slots: a.Base, Choice: a.Choice, Reserve: a.Reserve, Probes: a.Probes, Base: a.Base, Automation: a.Automation}
 		_, ok := l.propose(ctx, cmd)
@@ -38,6 +43,45 @@ func (l *term) place(ctx context.Context) {
 		}
 		return ok
 	}, l.hub.poke)
+}
+
+// look is what a decision is made from beside the state. It belongs to the loop: what is
+// kept from look to look is in it.
+func (l *term) look() sched.Look {
+	return sched.Look{
+		Presence: l.presence, Since: l.since.Add(l.ahead()), Now: l.hub.entries.now(),
+		Floors: fleet.FloorsOf(l.hub.entries.View().Meta().Settings), Memo: &l.memo,
+		Alive: func(_ fleet.RunnerID, f fleet.Fence) bool { return l.trials.alive(f, time.Now()) },
+	}
+}
+
+// ahead is how far the time that records go by is ahead of this machine's clock, which
+// stamps what is seen of runners: not at all, but where the clock was set.
+func (l *term) ahead() time.Duration {
+	off := l.hub.entries.now().Round(0).Sub(time.Now().Round(0))
+	if off.Abs() < lookEvery {
+		return 0
+	}
+	return off
+}
+
+// clocked gives a presence in the time that records go by.
+func (l *term) clocked(p fleet.Presence) fleet.Presence {
+	if off := l.ahead(); off != 0 {
+		for _, t := range []*time.Time{&p.LastBeat, &p.HealthAt} {
+			if !t.IsZero() {
+				*t = t.Add(off)
+			}
+		}
+	}
+	return p
+}
+
+// wakeAt has the loop look again when time alone may change the answer.
+func (l *term) wakeAt(next, now time.Time) {
+	if !next.IsZero() {
+		l.wake.Reset(max(next.Sub(now), wakeLeast))
+	}
 }
 
 // flights are the assignments that a term has proposed and that have no answer yet.

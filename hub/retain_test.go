@@ -58,7 +58,7 @@ var someOutput = fleet.AppendFrame(nil, fleet.Frame{Kind: fleet.FrameStdout, Pay
 // finish takes a job's turn to its end, but for the seal of its output.
 func (n *node) finish(r fleet.RunnerID, id fleet.JobID, base string, e *fleet.Evidence, v *fleet.Verdict) fleet.Fence {
 	n.t.Helper()
-	f := n.must(&state.AssignJob{Job: id, Runner: r, Turn: 1, Slots: 9}).Fence
+	f := n.must(&state.AssignJob{Job: id, Runner: r, Turn: 1, Slots: 9, Base: 9}).Fence
 	n.must(&state.AcceptAttempt{Job: id, Fence: f, BaseCommit: base})
 	if _, err := n.hub.spool.Append(n.t.Context(), spool.Key{Job: id, Fence: f, Name: spool.Output}, 0, someOutput); err != nil {
 		n.t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 // runner's session.
 func (h *Hub) watch(ctx context.Context) error {
 	after := h.entries.View().Meta().Index
+	h.judgeSettings()
 	for ctx.Err() == nil {
 		sub, err := h.feed.Subscribe(after)
 		if err != nil {
@@ -39,6 +40,14 @@ func (h *Hub) changed(ctx context.Context, c state.Change) {
 		if err := h.sawEpoch(h.entries.View().Meta().Epoch); err != nil {
 			h.log.Error("remembering the cluster's epoch failed", "err", err)
 		}
+		h.poke()
+	case c.What == "alert":
+		h.alerted()
+	case c.What == "setting":
+		h.judgeSettings()
+		h.alerted() // there may be a webhook now
+		h.poke()
+	case c.What == "circuit", c.What == "budget":
 		h.poke()
 	case c.What == "keys":
 		poke(h.keyNews)
