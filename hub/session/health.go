@@ -15,11 +15,12 @@ import (
 // cannot be is left out: a heartbeat is never refused for it, since the runner would
 // then be taken for gone.
 const (
-	maxPath      = 1 << 10 // bytes of a path, or of why something is not known
-	maxWord      = 128     // bytes of a version or a name
-	maxReasons   = 16      // for which fewer slots are offered
-	maxReasonOf  = 256     // bytes of each
-	maxCaches    = 256     // repositories with a cache
+	longest      = 10 * 365 * 24 * time.Hour // that anything is said to last: more could not be added to
+	maxPath      = 1 << 10                   // bytes of a path, or of why something is not known
+	maxWord      = 128                       // bytes of a version or a name
+	maxReasons   = 16                        // for which fewer slots are offered
+	maxReasonOf  = 256                       // bytes of each
+	maxCaches    = 256                       // repositories with a cache
 	cacheDigits  = 16
 	maxVolumes   = 8
 	maxUsage     = 32
@@ -61,8 +62,8 @@ func soundHealth(from *fleet.Health) *fleet.Health {
 		return nil
 	}
 	h := *from
-	h.Age, h.Uptime, h.Reserved = max(h.Age, 0), max(h.Uptime, 0), max(h.Reserved, 0)
-	h.UserIdle = max(h.UserIdle, -1)
+	h.Age, h.Uptime, h.Reserved = duration(h.Age), duration(h.Uptime), max(h.Reserved, 0)
+	h.UserIdle = min(max(h.UserIdle, -1), longest)
 	h.Zone = fleet.CutText(h.Zone, maxWord)
 	h.Workspace, h.Cache = soundVolume(h.Workspace), soundVolume(h.Cache)
 	if m := h.Memory; m != nil && (m.Total <= 0 || m.Available < 0 || m.Available > m.Total) {
@@ -84,6 +85,8 @@ func soundHealth(from *fleet.Health) *fleet.Health {
 	h.Docker = soundDocker(h.Docker)
 	return &h
 }
+
+func duration(d time.Duration) time.Duration { return min(max(d, 0), longest) }
 
 func within(f, most float64) float64 { return min(max(f, 0), most) }
 
@@ -108,6 +111,7 @@ func soundDocker(d fleet.Docker) fleet.Docker {
 	if d.VerifiedAge < 0 { // of the future
 		d.VerifiedAge, d.Verified = 0, false
 	}
+	d.VerifiedAge = duration(d.VerifiedAge)
 	d.Version, d.Compose, d.ComposeBy = fleet.CutText(d.Version, maxWord), fleet.CutText(d.Compose, maxWord), fleet.CutText(d.ComposeBy, maxWord)
 	d.Detail = fleet.CutText(d.Detail, maxPath)
 	return d

@@ -126,7 +126,7 @@ func newHub(t testing.TB, adjust ...func(*Config)) *hub {
 	return h
 }
 
-// Propose applies a command at once, as a log with one voter would.
+// Propose applies a command at once, as the log of one voter would.
 func (h *hub) Propose(_ context.Context, cmd state.Command) (state.Result, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -135,6 +135,7 @@ func (h *hub) Propose(_ context.Context, cmd state.Command) (state.Result, error
 			return state.Result{}, err
 		}
 	}
+	cmd = state.WithRules(cmd, h.machine.Nodes())
 	b, err := state.Encode(state.Head{At: time.Now(), Actor: "hub"}, cmd)
 	if err != nil {
 		return state.Result{}, err
@@ -190,7 +191,7 @@ func (h *hub) assign(r fleet.RunnerID, adjust ...func(*state.SubmitJob)) (fleet.
 		f(s)
 	}
 	h.must(s)
-	res := h.must(&state.AssignJob{Job: s.ID, Runner: r, Turn: 1, Slots: 1000})
+	res := h.must(&state.AssignJob{Job: s.ID, Runner: r, Turn: 1, Slots: 1000, Base: 1000})
 	return s.ID, res.Fence
 }
 
