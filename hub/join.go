@@ -109,7 +109,8 @@ func (h *Hub) status() api.Status {
 	spooled, _ := h.spool.Usage()
 	stored, _ := h.blobs.Usage()
 	return api.Status{
-		Node: h.id.Node, Leader: st.Leader, Term: st.Term, StartedAt: h.started.UTC(),
+		Warnings: unreadable(h.entries.View().Meta().Settings),
+		Node:     h.id.Node, Leader: st.Leader, Term: st.Term, StartedAt: h.started.UTC(),
 		Retention: api.Retention{Jobs: r.Jobs.String(), MaxJobs: r.MaxJobs, Output: r.Output.String(), OutputBytes: r.OutputBytes, Audit: r.Audit.String()},
 		Disk:      api.Disk{LogBytes: st.LogBytes, SpoolBytes: spooled, BlobBytes: stored, FreeBytes: freeBytes(h.cfg.Dir)},
 	}

@@ -187,10 +187,10 @@ func (l *term) propose(ctx context.Context, cmd state.Command) (state.Result, bo
 // presence tells of every runner that was connected. With a thousand of them that is
 // half a MiB: it is asked for only where something depends on it.
 func (l *term) presence() map[fleet.RunnerID]fleet.Presence {
-	all := l.hub.sessions.Presence()
+	all, off := l.hub.sessions.Presence(), l.ahead()
 	out := make(map[fleet.RunnerID]fleet.Presence, len(all))
 	for _, p := range all {
-		out[p.Runner] = l.clocked(p)
+		out[p.Runner] = clocked(p, off)
 	}
 	return out
 }

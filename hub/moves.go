@@ -39,11 +39,11 @@ func (l *term) misplaced(v state.View, open []state.Open) func(*fleet.Job, *flee
 		if b == nil {
 			look := l.look()
 			look.Presence = func() map[fleet.RunnerID]fleet.Presence {
-				out := map[fleet.RunnerID]fleet.Presence{}
+				out, off := map[fleet.RunnerID]fleet.Presence{}, l.ahead()
 				for _, o := range open {
 					if o.Attempt.State == fleet.AttemptAssigned {
 						if p, ok := l.hub.sessions.PresenceOf(o.Attempt.Runner); ok {
-							out[p.Runner] = l.clocked(p)
+							out[p.Runner] = clocked(p, off)
 						}
 					}
 				}

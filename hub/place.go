@@ -21,7 +21,9 @@ const (
 // place gives queued jobs to free runners. The proposals of one look go out
 // together, so that they share a write of the log, and the next look does not wait for
 // them: it takes them for granted until it is known what became of them.
-func (l *term) place(ctx context.Context) {
+func (l *term) place(ctx context.Context) { l.placeBy(ctx, l.look()) }
+
+func (l *term) placeBy(ctx context.Context, look sched.Look) {
 	flying, ok := l.flights.look() // before the view, which shows what ended since
 	if !ok {
 		return
@@ -31,7 +33,6 @@ func (l *term) place(ctx context.Context) {
 		return
 	}
 	room := assignAtOnce - len(flying)
-	look := l.look()
 	look.Flying, look.Limit = flying, room
 	plan := sched.See(v, look).Pick()
 	l.wakeAt(plan.Next, look.Now)
@@ -48,10 +49,10 @@ func (l *term) place(ctx context.Context) {
 // look is what a decision is made from beside the state. It belongs to the loop: what is
 // kept from look to look is in it.
 func (l *term) look() sched.Look {
+	off := l.ahead()
 	return sched.Look{
-		Presence: l.presence, Since: l.since.Add(l.ahead()), Now: l.hub.entries.now(),
-		Floors: fleet.FloorsOf(l.hub.entries.View().Meta().Settings), Memo: &l.memo,
-		Alive: func(_ fleet.RunnerID, f fleet.Fence) bool { return l.trials.alive(f, time.Now()) },
+		Presence: l.presence, Since: l.since.Add(off), Now: time.Now().Add(off),
+		Memo: &l.memo,
 	}
 }
 
@@ -65,12 +66,13 @@ func (l *term) ahead() time.Duration {
 	return off
 }
 
-// clocked gives a presence in the time that records go by.
-func (l *term) clocked(p fleet.Presence) fleet.Presence {
-	if off := l.ahead(); off != 0 {
+// clocked gives a presence in the time that records go by. What is older by this machine's
+// monotonic clock stays older.
+func clocked(p fleet.Presence, ahead time.Duration) fleet.Presence {
+	if ahead != 0 {
 		for _, t := range []*time.Time{&p.LastBeat, &p.HealthAt} {
 			if !t.IsZero() {
-				*t = t.Add(off)
+				*t = t.Add(ahead)
 			}
 		}
 	}

@@ -130,6 +130,9 @@ func (a *app) describeHub(at string, s *api.Status, now time.Time) {
 	for _, k := range slices.Sorted(maps.Keys(s.Settings)) {
 		show("setting", "%s = %s", k, s.Settings[k])
 	}
+	for _, w := range s.Warnings {
+		show("warning", "%s", w)
+	}
 }
 
 // days tells a keep time, which the hub writes as a duration.
@@ -154,9 +157,15 @@ func (a *app) hubSetCommand() *cobra.Command {
 		Use: "set NAME VALUE", Short: "Change a setting of the hub", Args: exactly("NAME", "VALUE"),
 		Long: `Change a setting of the hub; an empty value removes it.
 
-  default_harness   the agent that a run without --harness gets`,
-		Example:           `  tugline hub set default_harness codex`,
-		ValidArgsFunction: cobra.FixedCompletions([]cobra.Completion{"default_harness"}, cobra.ShellCompDirectiveNoFileComp),
+  default_harness   the agent that a run without --harness gets
+  model_priority    choices of harness and model, with commas between, along which jobs fall forward
+                    where a provider refuses; a job goes on from its own place
+  retry_pause       before the first automatic retry, from 1s to 1h (default 1m); the next ones double it
+  floor_select      what must be free on a runner's disk for automation to be placed there (10GiB)
+  floor_start       the same at the checkout and when the harness starts (20GiB)
+  alert_webhook     the URL that alerts are posted to`,
+		Example:           "  tugline hub set default_harness codex\n  tugline hub set model_priority codex:gpt-5.2,claude:opus,opencode",
+		ValidArgsFunction: cobra.FixedCompletions([]cobra.Completion{"default_harness", "model_priority", "retry_pause", "floor_select", "floor_start", "alert_webhook"}, cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.dial()
 			if err != nil {

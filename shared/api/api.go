@@ -208,6 +208,7 @@ type Status struct {
 	Runners   int               `json:"runners"`
 	Online    int               `json:"runners_online"`
 	Settings  map[string]string `json:"settings"`
+	Warnings  []string          `json:"warnings,omitempty" doc:"settings that cannot be read, and what holds in their place"`
 	Retention Retention         `json:"retention"`
 	Disk      Disk              `json:"disk"`
 	Seen
