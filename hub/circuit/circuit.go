@@ -91,8 +91,8 @@ func Blank(c *fleet.Circuit) bool {
 	return c.State == fleet.CircuitClosed && c.Step == 0 && c.Failures == 0 && c.OpenedAt.IsZero() && c.Generation == 0
 }
 
-// make gives the circuit as it is known, to be changed, or a closed one.
-func (find Find) make(scope fleet.Scope, class fleet.CircuitClass, r fleet.RunnerID, provider, account, model string) *fleet.Circuit {
+// edit gives the circuit as it is known, to be changed, or a closed one.
+func (find Find) edit(scope fleet.Scope, class fleet.CircuitClass, r fleet.RunnerID, provider, account, model string) *fleet.Circuit {
 	inID := r
 	if r == "" {
 		inID = Everywhere

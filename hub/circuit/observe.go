@@ -64,7 +64,7 @@ func Ended(find Find, s Seen, m Moment) []*fleet.Circuit {
 
 // refused opens a circuit over the provider on the runner, or counts towards it.
 func (s Seen) refused(find Find, class fleet.CircuitClass, m Moment) []*fleet.Circuit {
-	c := find.make(fleet.ScopeProvider, class, s.Runner, s.Provider, s.Account, "")
+	c := find.edit(fleet.ScopeProvider, class, s.Runner, s.Provider, s.Account, "")
 	if s.stale(c) || c.State == fleet.CircuitBlocked {
 		return nil
 	}
@@ -112,7 +112,7 @@ func (s Seen) modelRefused(find Find, m Moment) []*fleet.Circuit {
 	if s.Model == "" {
 		over = s.Runner
 	}
-	c := find.make(fleet.ScopeModel, fleet.CircuitModel, over, s.Provider, "", s.Model)
+	c := find.edit(fleet.ScopeModel, fleet.CircuitModel, over, s.Provider, "", s.Model)
 	if s.stale(c) || c.State == fleet.CircuitBlocked {
 		return nil
 	}
@@ -225,7 +225,7 @@ func (s Seen) succeeded(c *fleet.Circuit, m Moment) []*fleet.Circuit {
 func Lost(find Find, s Seen, f fleet.RunnerFacts, m Moment) []*fleet.Circuit {
 	var out []*fleet.Circuit
 	for _, p := range providers(f, s.Provider) {
-		c := find.make(fleet.ScopeProvider, fleet.CircuitLost, s.Runner, p, "", "")
+		c := find.edit(fleet.ScopeProvider, fleet.CircuitLost, s.Runner, p, "", "")
 		if s.stale(c) || c.State == fleet.CircuitBlocked {
 			continue
 		}
@@ -253,7 +253,7 @@ func providers(f fleet.RunnerFacts, more string) []string {
 // More must be free for automation than for manual work: what automation found too
 // little keeps only automation away.
 func HostFault(find Find, s Seen, class fleet.CircuitClass, m Moment) []*fleet.Circuit {
-	c := find.make(fleet.ScopeHost, class, s.Runner, "", "", "")
+	c := find.edit(fleet.ScopeHost, class, s.Runner, "", "", "")
 	if s.stale(c) || c.State == fleet.CircuitBlocked {
 		return nil
 	}

@@ -18,7 +18,7 @@ func Reset(c *fleet.Circuit, actor, reason, repaired string, m Moment) *fleet.Ci
 
 // Open gives a circuit that a person opens for a time, or until it is reset (0).
 func Open(find Find, want fleet.Circuit, actor, reason string, d time.Duration, m Moment) *fleet.Circuit {
-	c := find.make(want.Scope, fleet.CircuitOperator, want.Runner, want.Provider, want.Account, want.Model)
+	c := find.edit(want.Scope, fleet.CircuitOperator, want.Runner, want.Provider, want.Account, want.Model)
 	c.Step, c.Actor, c.Text, c.Fence = 1, actor, reason, fleet.Fence{}
 	if d > 0 {
 		until := m.Now.Add(d)

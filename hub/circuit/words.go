@@ -11,7 +11,7 @@ import (
 // refusal says in words why a circuit refuses.
 func (s *Set) refusal(c *fleet.Circuit, now time.Time) Answer {
 	a := Answer{Verdict: No, Circuit: c.ID}
-	reset := fmt.Sprintf("`tugline circuit reset %s`", fleet.CircuitKey(c.ID))
+	reset := "tugline circuit reset " + fleet.CircuitKey(c.ID)
 	switch At(c, now) {
 	case fleet.CircuitHalf:
 		by := s.taken[c.ID]
@@ -60,9 +60,9 @@ func why(c *fleet.Circuit) string {
 	case fleet.CircuitLost:
 		s = "it was lost with work on it"
 	case fleet.CircuitDisk:
-		s = "its disk had too little room for a job"
+		s = "its disk had too little room for a job" + whose(c)
 	case fleet.CircuitMemory:
-		s = "its memory was too small for a job"
+		s = "its memory was too small for a job" + whose(c)
 	case fleet.CircuitDocker:
 		s = "its Docker was not there for a job"
 	case fleet.CircuitOperator:
@@ -88,4 +88,12 @@ func over(c *fleet.Circuit) string {
 		return fmt.Sprintf("%s (account %s)", c.Provider, c.Account)
 	}
 	return c.Provider
+}
+
+// whose says whose jobs alone a circuit keeps away.
+func whose(c *fleet.Circuit) string {
+	if c.Automation {
+		return " of an automation, which needs more than others"
+	}
+	return ""
 }
