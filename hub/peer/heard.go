@@ -53,7 +53,7 @@ func (h *heard) take(l line, now time.Time) bool {
 			h.all = map[fleet.RunnerID]sighting{}
 		}
 		for _, s := range part.Set {
-			h.all[s.Runner] = s
+			h.all[s.Runner] = s.after(h.all[s.Runner])
 		}
 		for _, id := range part.Gone {
 			delete(h.all, id)
@@ -76,6 +76,9 @@ func (h *heard) presence(now time.Time) (all []fleet.Presence, from string, age 
 	for _, s := range h.all {
 		if s.Beat > 0 {
 			s.LastBeat = h.at.Add(s.Beat - h.stamp.Clock)
+		}
+		if s.Sampled > 0 {
+			s.HealthAt = h.at.Add(s.Sampled - h.stamp.Clock)
 		}
 		all = append(all, s.Presence)
 	}

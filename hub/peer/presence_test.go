@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"tugline.dev/tugline/shared/fleet"
@@ -139,6 +140,7 @@ func TestRelayProperty(t *testing.T) {
 			heard heard
 		}
 		var all []*listener
+		samples, sampled := map[fleet.RunnerID]*fleet.Health{}, map[fleet.RunnerID]time.Time{}
 		for range rapid.IntRange(1, 6).Draw(t, "steps") {
 			if rapid.Bool().Draw(t, "joins") {
 				f, _ := r.enter()
@@ -146,12 +148,25 @@ func TestRelayProperty(t *testing.T) {
 			}
 			seen := map[fleet.RunnerID]fleet.Presence{}
 			for range rapid.IntRange(0, 3).Draw(t, "blocks") {
-				first, n := rapid.IntRange(0, 2000).Draw(t, "first"), rapid.IntRange(0, 700).Draw(t, "n")
+				first, n := rapid.IntRange(0, 900).Draw(t, "first"), rapid.IntRange(0, 400).Draw(t, "n")
 				slots := rapid.IntRange(0, 3).Draw(t, "slots")
 				for i := range n {
 					id := fleet.RunnerID(fmt.Sprintf("r-%05d", first+i))
 					seen[id] = fleet.Presence{Runner: id, Slots: slots, Connected: slots > 0}
 				}
+			}
+			anew, caches := rapid.IntRange(1, 9).Draw(t, "new samples"), rapid.IntRange(0, 2).Draw(t, "caches")
+			for id, p := range seen { // as a session keeps them: a sample is the same until there is another
+				if n := int(id[len(id)-1]-'0') + 1; n%anew == 0 || samples[id] == nil {
+					samples[id] = &fleet.Health{Zone: string(id), Reserved: int64(n), Workspace: fleet.Volume{Known: true, Free: 1 << 30}}
+					sampled[id] = time.Now()
+				}
+				if p.Connected {
+					slots := p.Slots
+					p.Health, p.HealthAt, p.Automation = samples[id], sampled[id], &slots
+					p.Caches = strings.Repeat("0123456789abcdef ", 40*caches)
+				}
+				seen[id] = p
 			}
 			var now []fleet.Presence
 			for _, p := range seen {
@@ -176,12 +191,61 @@ func TestRelayProperty(t *testing.T) {
 				for _, p := range knows {
 					got[p.Runner] = p
 				}
-				if d := cmp.Diff(seen, got); d != "" {
+				if d := cmp.Diff(seen, got, cmpopts.EquateApproxTime(patience)); d != "" {
 					t.Fatal(d)
 				}
 			}
 		}
 	})
+}
+
+// TestSamplesAreToldOnce: a beat that brings neither a new sample nor other caches is
+// told without them, and both stay known.
+func TestSamplesAreToldOnce(t *testing.T) {
+	r := newRelay()
+	f, _ := r.enter()
+	two := 2
+	p := fleet.Presence{Runner: "r-1", Connected: true, LastBeat: time.Now(), Slots: 3, Automation: &two, LimitedBy: "on battery",
+		Health: &fleet.Health{Zone: "Europe/Berlin", Docker: fleet.Docker{State: fleet.DockerReady}}, HealthAt: time.Now(), Caches: "0123456789abcdef"}
+	var h heard
+	tell := func() string {
+		t.Helper()
+		if err := r.tell(line{From: "n-a", Term: 1}, []fleet.Presence{p}); err != nil {
+			t.Fatal(err)
+		}
+		b := <-f.queue
+		var in line
+		if err := json.Unmarshal(b, &in); err != nil {
+			t.Fatal(err)
+		}
+		h.take(in, time.Now())
+		all, _, _ := h.presence(time.Now())
+		if d := cmp.Diff([]fleet.Presence{p}, all, cmpopts.EquateApproxTime(time.Second)); d != "" {
+			t.Fatal(d)
+		}
+		return string(b)
+	}
+	if b := tell(); !strings.Contains(b, "Berlin") || !strings.Contains(b, "abcdef") {
+		t.Errorf("first told: %s", b)
+	}
+	p.LastBeat = time.Now().Add(time.Millisecond)
+	again := 2
+	p.Automation = &again
+	if b := tell(); strings.Contains(b, "Berlin") || strings.Contains(b, "abcdef") || !strings.Contains(b, "beat_ns") {
+		t.Errorf("after another beat: %s", b)
+	}
+	same := 2
+	p.Automation = &same
+	if b := tell(); strings.Contains(b, "r-1") {
+		t.Errorf("when nothing changed: %s", b)
+	}
+	p.Health, p.HealthAt = &fleet.Health{Zone: "Asia/Tokyo"}, time.Now()
+	if b := tell(); !strings.Contains(b, "Tokyo") || strings.Contains(b, "abcdef") {
+		t.Errorf("after another sample: %s", b)
+	}
+	p.Caches, p.Health = "", nil
+	p.HealthAt = time.Time{}
+	tell()
 }
 
 // TestSlowFollower: one that takes nothing misses partial events first, and is then

@@ -14,12 +14,13 @@ import (
 )
 
 const (
-	tellEvery  = 2 * time.Second // presence goes to the followers
-	maxChunk   = 512             // runners in one line
-	maxLine    = 1 << 20         // bytes of a line
-	maxQueue   = 64              // messages that wait for a follower
-	maxPartial = 256 << 10       // bytes of a job's partial events in one line; more is dropped
-	takeTime   = 5 * time.Second // for a follower to take a message
+	tellEvery  = 2 * time.Second  // presence goes to the followers
+	maxChunk   = 512              // runners in one line
+	maxLine    = 1 << 20          // bytes of a line
+	maxSet     = maxLine - 64<<10 // of them about runners that are there
+	maxQueue   = 64               // messages that wait for a follower
+	maxPartial = 256 << 10        // bytes of a job's partial events in one line; more is dropped
+	takeTime   = 5 * time.Second  // for a follower to take a message
 )
 
 // line is one line of the held stream: who is connected as the leader saw it, or
@@ -40,10 +41,56 @@ type line struct {
 	Live []fleet.Event `json:"live,omitempty"`
 }
 
-// sighting is a runner's presence; its LastBeat is told as Beat.
+// sighting is a runner's presence; its LastBeat is told as Beat, its HealthAt as
+// Sampled. Most beats bring neither a new sample nor other caches, and those are the
+// most of it: they are then left out.
 type sighting struct {
 	fleet.Presence
-	Beat time.Duration `json:"beat_ns,omitempty"` // 0: never
+	Beat       time.Duration `json:"beat_ns,omitempty"`     // 0: never
+	Sampled    time.Duration `json:"sampled_ns,omitempty"`  // 0: never
+	KeepHealth bool          `json:"keep_health,omitempty"` // the sample is the one told before
+	KeepCaches bool          `json:"keep_caches,omitempty"` // so are the caches
+}
+
+// sight gives a presence as it is told, by the leader's clock.
+func (r *relay) sight(p fleet.Presence) sighting {
+	s := sighting{Presence: p}
+	if !p.LastBeat.IsZero() {
+		s.Beat, s.LastBeat = max(p.LastBeat.Sub(r.base), 1), time.Time{}
+	}
+	if s.HealthAt = (time.Time{}); p.Health != nil {
+		s.Sampled = max(p.HealthAt.Sub(r.base), 1)
+	}
+	return s
+}
+
+// since gives what is to be told to somebody who was told was; false: nothing.
+func (s sighting) since(was sighting) (sighting, bool) {
+	one, other := s, was
+	if one.Automation != nil && other.Automation != nil && *one.Automation == *other.Automation {
+		other.Automation = one.Automation
+	}
+	if one == other {
+		return s, false
+	}
+	if s.Health != nil && s.Health == was.Health && s.Sampled == was.Sampled {
+		s.KeepHealth, s.Health, s.Sampled = true, nil, 0
+	}
+	if s.Caches != "" && s.Caches == was.Caches {
+		s.KeepCaches, s.Caches = true, ""
+	}
+	return s, true
+}
+
+// after completes what was told by what was told before.
+func (s sighting) after(was sighting) sighting {
+	if s.KeepHealth {
+		s.KeepHealth, s.Health, s.Sampled = false, was.Health, was.Sampled
+	}
+	if s.KeepCaches {
+		s.KeepCaches, s.Caches = false, was.Caches
+	}
+	return s
 }
 
 // relay is the leader's side of the stream: it works out once what has changed, and
@@ -125,15 +172,11 @@ func (r *relay) tell(stamp line, all []fleet.Presence) error {
 	whole := make([]sighting, 0, len(all))
 	var set []sighting
 	for _, p := range all {
-		s := sighting{Presence: p}
-		if !p.LastBeat.IsZero() {
-			s.Beat = max(p.LastBeat.Sub(r.base), 1)
-			s.LastBeat = time.Time{}
-		}
+		s := r.sight(p)
 		now[p.Runner] = s
 		whole = append(whole, s)
-		if r.last[p.Runner] != s {
-			set = append(set, s)
+		if news, is := s.since(r.last[p.Runner]); is {
+			set = append(set, news)
 		}
 	}
 	var gone []fleet.RunnerID
@@ -195,9 +238,21 @@ func (r *relay) live(stamp line) {
 func encode(stamp line, set []sighting, gone []fleet.RunnerID) ([]byte, error) {
 	var out []byte
 	for first := true; first || len(set) > 0 || len(gone) > 0; first = false {
-		l := stamp
+		l := struct {
+			line
+			Set []json.RawMessage `json:"set,omitempty"`
+		}{line: stamp}
 		l.Whole = stamp.Whole && first
-		l.Set, set = set[:min(len(set), maxChunk)], set[min(len(set), maxChunk):]
+		for size := 0; len(set) > 0 && len(l.Set) < maxChunk; set = set[1:] {
+			b, err := json.Marshal(set[0])
+			if err != nil {
+				return nil, err
+			}
+			if size += len(b) + 1; size > maxSet && len(l.Set) > 0 {
+				break
+			}
+			l.Set = append(l.Set, b)
+		}
 		l.Gone, gone = gone[:min(len(gone), maxChunk)], gone[min(len(gone), maxChunk):]
 		l.More = len(set) > 0 || len(gone) > 0
 		b, err := json.Marshal(l)

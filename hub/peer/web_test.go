@@ -347,7 +347,7 @@ func TestPresenceIsShown(t *testing.T) {
 	}
 	a.see(fleet.Presence{Runner: "r-1", Connected: true, LastBeat: time.Now(), Interval: 5 * time.Second, Slots: 2})
 	until(t, "the runner is online on the followers", func() bool { return show("n-b").State == "online" && show("n-c").State == "online" })
-	if r := show("n-b"); r.From != "n-a" || r.Age < 0 || r.Age > 10_000 || r.Slots != 2 {
+	if r := show("n-b"); r.From != "n-a" || r.Age < 0 || r.Age > 10_000 || r.Slots.Offered != 2 {
 		t.Errorf("%+v; want the view of the leader", r)
 	}
 	if r := show("n-a"); r.From != "n-a" || r.Age != 0 {
