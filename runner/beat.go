@@ -85,6 +85,9 @@ func (l *link) oneBeat(s *session, full bool, told fleet.RunnerFacts) (fleet.Run
 		hb.Facts = &now
 	}
 	l.r.health.ride(&hb, time.Now())
+	if hb.Health != nil {
+		hb.Health.Reserved = l.r.ledger.total()
+	}
 	if held := l.keys.held(); full || !reflect.DeepEqual(&held, s.held) {
 		hb.Keys, s.held = &held, &held
 	}
@@ -106,6 +109,7 @@ func (r *Runner) heartbeat(full bool) wire.Heartbeat {
 	hb.Slots, hb.Automation, hb.Declining, hb.LimitedBy = now.base, now.automation, now.declining, now.limitedBy
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.offered = now.counts()
 	for _, h := range r.ordered() {
 		v := h.attempt.View()
 		hb.Attempts = append(hb.Attempts, wire.AttemptView{

@@ -18,7 +18,6 @@ import (
 
 	"tugline.dev/tugline/runner/attempt"
 	"tugline.dev/tugline/runner/harness"
-	"tugline.dev/tugline/runner/probe"
 	"tugline.dev/tugline/runner/worktree"
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -77,12 +76,18 @@ func (r *Runner) harness(name string) (fleet.HarnessInfo, bool) {
 
 // policy gives the owner's rules as an attempt needs them.
 func (r *Runner) policy() attempt.Policy {
+	floors := r.floors()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.owner
+	models := map[string][]string{}
+	for name, h := range o.Harnesses {
+		models[name] = h.Models
+	}
 	return attempt.Policy{
 		Permissions: o.Permissions, Repos: o.Repositories.Allow, Harnesses: slices.Sorted(maps.Keys(o.Harnesses)), Origins: o.Origins,
 		EnvNames: o.EnvNames, Push: o.Push, AllowFile: o.AllowFile, MinFree: int64(o.MinFree),
+		Floors: floors, Models: models,
 		Fetch: func(url string) (int, string) {
 			for _, opt := range o.Repositories.Options {
 				if attempt.MatchURL(opt.Match, url) {
@@ -142,12 +147,6 @@ func (r *Runner) secrets() (map[string]string, error) {
 		return nil, fmt.Errorf("read %s: it must map names to values", r.secretsFile()) // the cause could quote a value
 	}
 	return all, nil
-}
-
-// free gives the free bytes at a path.
-func (r *Runner) free(ctx context.Context, path string) (int64, error) {
-	s, err := probe.Disk(ctx, path)
-	return s.Free, err
 }
 
 // loadOwner reads runner.yaml and the names of the secrets; where there is a mistake
@@ -270,16 +269,14 @@ func (r *Runner) watchDisk(ctx context.Context) {
 		least := r.policy().MinFree
 		low := ""
 		if least > 0 {
-			bounded, cancel := context.WithTimeout(ctx, diskTime)
-			free, err := r.free(bounded, r.cfg.Dir)
-			cancel()
+			v := r.fresh(ctx, r.cfg.Dir)
 			switch {
 			case ctx.Err() != nil:
 				return
-			case err != nil:
+			case !v.Known:
 				low = "storage: the free space of the data directory is not known"
-			case free < least:
-				low = fmt.Sprintf("storage: too little free space: %d MiB of the %d MiB that the owner wants left", free>>20, least>>20)
+			case v.Free < least:
+				low = fmt.Sprintf("storage: too little free space: %d MiB of the %d MiB that the owner wants left", v.Free>>20, least>>20)
 			}
 		}
 		r.mu.Lock()

@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"tugline.dev/tugline/runner/attempt"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -68,7 +69,7 @@ func (f *Floors) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind != yaml.MappingNode {
 		if n.Tag != "!!null" {
 			f.Select, f.Start = fleet.DefaultSelectFloor, fleet.DefaultStartFloor
-			f.wrong = append(f.wrong, fmt.Sprintf("line %d: floors: want select and start; %s and %s hold", n.Line, sizeOf(fleet.DefaultSelectFloor), sizeOf(fleet.DefaultStartFloor)))
+			f.wrong = append(f.wrong, fmt.Sprintf("line %d: floors: want select and start; %s and %s hold", n.Line, attempt.Size(fleet.DefaultSelectFloor), attempt.Size(fleet.DefaultStartFloor)))
 		}
 		return nil
 	}
@@ -87,7 +88,7 @@ func (f *Floors) UnmarshalYAML(n *yaml.Node) error {
 		}
 		if err := into.UnmarshalYAML(value); err != nil || value.Kind != yaml.ScalarNode || *into > maxFloor {
 			*into = standard
-			f.wrong = append(f.wrong, fmt.Sprintf("line %d: floors: %s: %q is no size below 1024 TiB; %s holds", value.Line, key.Value, fleet.CutText(value.Value, 80), sizeOf(int64(standard))))
+			f.wrong = append(f.wrong, fmt.Sprintf("line %d: floors: %s: %q is no size below 1024 TiB; %s holds", value.Line, key.Value, fleet.CutText(value.Value, 80), attempt.Size(int64(standard))))
 		}
 	}
 	return nil
@@ -177,7 +178,7 @@ func (o Owner) declines(s standing, h *fleet.Health, now time.Time) string {
 	case o.MaxLoad > 0 && h.CPU != nil && h.CPU.Load > o.MaxLoad*float64(max(h.CPU.Count, 1)):
 		return fmt.Sprintf("load of %.1f for each processor, above %.4g (max_load)", h.CPU.Load/float64(max(h.CPU.Count, 1)), o.MaxLoad)
 	case o.MinMemory > 0 && h.Memory != nil && h.Memory.Available > 0 && h.Memory.Available < int64(o.MinMemory):
-		return fmt.Sprintf("memory: %s available, below %s (min_memory)", sizeOf(h.Memory.Available), sizeOf(int64(o.MinMemory)))
+		return fmt.Sprintf("memory: %s available, below %s (min_memory)", attempt.Size(h.Memory.Available), attempt.Size(int64(o.MinMemory)))
 	}
 	return ""
 }
@@ -196,7 +197,7 @@ func (m MemoryShares) slots(have *fleet.Memory) (n int, why string) {
 		n, bytes, what = of(have.Available), have.Available, "available"
 	}
 	return n, fmt.Sprintf("memory: %s for automations: %s %s, %s kept, %s for each (memory)", countOf(n, "slot"),
-		sizeOf(bytes), what, sizeOf(int64(m.Keep)), sizeOf(int64(m.PerSlot)))
+		attempt.Size(bytes), what, attempt.Size(int64(m.Keep)), attempt.Size(int64(m.PerSlot)))
 }
 
 func countOf(n int, what string) string {
@@ -204,17 +205,6 @@ func countOf(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// sizeOf words a number of bytes for people.
-func sizeOf(n int64) string {
-	switch {
-	case n >= 1<<30:
-		return strings.TrimSuffix(fmt.Sprintf("%.1f", float64(n)/(1<<30)), ".0") + " GiB"
-	case n >= 1<<20:
-		return fmt.Sprintf("%d MiB", n>>20)
-	}
-	return fmt.Sprintf("%d bytes", n)
 }
 
 // offer gives what is offered now.
@@ -242,4 +232,27 @@ func (r *Runner) slots(o Owner) int {
 		return r.cfg.Slots
 	}
 	return o.Slots
+}
+
+// offersOtherwise says whether the number of slots offered now is another than that of
+// the last heartbeat.
+func (r *Runner) offersOtherwise() bool {
+	now := r.offer()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return now.counts() != r.offered
+}
+
+// counts tells offers apart by what is taken, not by why.
+func (o offer) counts() offerCounts {
+	c := offerCounts{base: o.base, automation: fleet.MaxAutomation, declining: o.declining != ""}
+	if o.automation != nil {
+		c.automation = *o.automation
+	}
+	return c
+}
+
+type offerCounts struct {
+	base, automation int
+	declining        bool
 }

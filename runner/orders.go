@@ -340,6 +340,7 @@ func assignmentOf(as wire.Assignment) attempt.Assignment {
 	out := attempt.Assignment{
 		Job: as.Job, Turn: as.Turn, Attempt: as.Attempt, Fence: as.Fence, Spec: as.Spec, Prompt: as.Prompt, PromptText: as.PromptText,
 		Model: as.Model, Fresh: as.Fresh, Branch: as.Branch, CreatedAt: as.CreatedAt,
+		Again: as.Again, Docker: as.Docker, Reserve: as.Reserve,
 	}
 	if res := as.Resume; res != nil {
 		out.Resume = &attempt.Resume{SessionID: res.SessionID, BaseCommit: res.BaseCommit, Bundle: res.Bundle, Tip: res.Tip, Usage: res.Usage}

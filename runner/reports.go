@@ -215,6 +215,7 @@ func (l *link) reportItem(it journal.Item) (wire.ReportItem, error) {
 		w.Finished = &wire.Finished{
 			Exit: f.Exit, Class: f.Class, Detail: f.Detail, ResetAt: f.ResetAt, SessionID: f.SessionID, Model: f.Model, Usage: f.Usage,
 			StartedAt: f.StartedAt, FinishedAt: f.FinishedAt, Output: f.Output, Text: f.Text, Events: f.Events, Dropped: f.Dropped, Evidence: f.Evidence,
+			RetryAfter: f.RetryAfter, StatedEnd: f.StatedEnd, Acted: f.Acted, Account: f.Account, Footprint: f.Footprint,
 		}
 		if w.Origin, err = l.origin(it.Fence); err != nil {
 			return w, err

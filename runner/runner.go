@@ -49,9 +49,11 @@ type Runner struct {
 	life    context.Context // of attempts
 	reaped  bool            // no process without a record is left of an earlier life
 
-	detectNow chan struct{}
-	sampler   *probe.Sampler
-	health    *health
+	detectNow  chan struct{}
+	ledger     ledger      // of disk space
+	footprints *footprints // likewise; set by Run before any other goroutine starts
+	sampler    *probe.Sampler
+	health     *health
 
 	storeMu  sync.Mutex
 	store    *worktree.Store
@@ -64,6 +66,7 @@ type Runner struct {
 	alerts      map[string]string
 	told        *fleet.Limits        // of automation, by the hub; nil: never
 	sampled     func() *fleet.Health // the machine's last sample with its age, nil: there is none; never blocks
+	offered     offerCounts          // in the last heartbeat
 	lowDisk     string
 	noRoom      string    // what the disk did not take when it was last written to
 	noRoomAt    time.Time // when that was
@@ -95,11 +98,19 @@ func New(cfg Config) (*Runner, error) {
 	}
 	exec := fleet.HarnessInfo{Name: "exec", SignedIn: "yes"}
 	sampler := newSampler(cfg)
-	return &Runner{
+	r := &Runner{
 		sampler: sampler, health: newHealth(sampler.Sample),
 		cfg: cfg, log: cfg.Logger, machine: machineID(), detectNow: make(chan struct{}, 1), owner: DefaultOwner(),
 		harnesses: []fleet.HarnessInfo{exec}, alerts: map[string]string{}, attempts: map[fleet.Fence]*held{}, answered: map[fleet.Fence]bool{},
-	}, nil
+	}
+	r.sampled = func() *fleet.Health {
+		s, ok := r.health.sample(time.Now())
+		if !ok {
+			return nil
+		}
+		return &s
+	}
+	return r, nil
 }
 
 // Run runs until ctx ends; then it returns nil, and jobs go on under their
@@ -147,9 +158,13 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 	}
 	r.loadOwner()
 	r.loadLimits()
+	if r.footprints, err = openFootprints(r.cfg.Dir); err != nil {
+		r.log.Warn("what repositories take is learned anew", "err", err)
+	}
+	r.ledger.restore(j.Attempts())
 	r.host = &attempt.Host{
 		Dir: r.cfg.Dir, Self: r.cfg.Self, Journal: j, Hub: r.link, Trees: r.trees, Policy: r.policy, Harness: r.harness,
-		Secrets: r.secrets, Free: r.free, Environ: os.Environ, Logger: r.log, CredentialFile: filepath.Join(r.cfg.Dir, "git-credentials.yaml"),
+		Secrets: r.secrets, Space: space{r}, Docker: r.freshDocker, Environ: os.Environ, Logger: r.log, CredentialFile: filepath.Join(r.cfg.Dir, "git-credentials.yaml"),
 		Mark: r.mark(), Trouble: r.trouble,
 	}
 

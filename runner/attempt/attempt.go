@@ -67,7 +67,8 @@ type Host struct {
 	Policy  func() Policy
 	Harness func(name string) (fleet.HarnessInfo, bool) // as detected here
 	Secrets func() (map[string]string, error)
-	Free    func(ctx context.Context, path string) (int64, error) // bytes; an error is unknown
+	Space   Space
+	Docker  func(context.Context) fleet.Docker // asked now; bounded in time
 	Environ func() []string
 	Logger  *slog.Logger
 	// CredentialFile is the owner's git-credentials.yaml; it need not exist.
@@ -98,6 +99,9 @@ type Assignment struct {
 	Resume     *Resume
 	Branch     string
 	CreatedAt  time.Time
+	Again      bool  // an earlier attempt at the turn began here: its directory and session are gone on with
+	Docker     bool  // Docker and Compose must answer
+	Reserve    int64 // bytes of disk to keep for it
 }
 
 // Resume says what a later turn goes on from.
@@ -425,6 +429,7 @@ func (a *Attempt) enter(stage Stage, phase, detail string) {
 // ended marks the attempt as ended, before its end shows in the outbox: a hub that
 // knows the end may fill the slot in the same instant.
 func (a *Attempt) ended() {
+	a.host.Space.Promise(a.asg.Fence, 0) // what it took is taken
 	a.mu.Lock()
 	a.stage = Ended
 	closeOnce(a.over)

@@ -104,6 +104,11 @@ func (a *Attempt) conclude(ctx context.Context, f *feed, o fleet.Outcome) (seale
 	}
 	output, events, _, _ := f.at()
 	e := f.exit
+	took := a.footprint(ctx)
+	if ctx.Err() != nil {
+		return false, nil
+	}
+	rec, _ := a.host.Journal.Attempt(a.asg.Fence)
 	fin := Finished{
 		Exit: fleet.Exit{
 			Code: e.Code, Signal: strings.TrimPrefix(e.Signal, "SIG"), Reason: e.Reason,
@@ -112,6 +117,8 @@ func (a *Attempt) conclude(ctx context.Context, f *feed, o fleet.Outcome) (seale
 		Class: o.Class, Detail: o.Detail, ResetAt: o.ResetAt, SessionID: o.SessionID, Model: o.Model,
 		StartedAt: e.StartedAt.UTC(), FinishedAt: e.FinishedAt.UTC(),
 		Output: output, Text: e.Bytes, Events: events, Dropped: e.DroppedBytes, Evidence: ev,
+		RetryAfter: time.Duration(o.RetryAfterMS) * time.Millisecond, StatedEnd: f.mask.text(o.StatedEnd), Acted: o.Acted,
+		Account: rec.Progress.Account, Footprint: took,
 	}
 	if !o.Usage.IsZero() {
 		fin.Usage = &o.Usage

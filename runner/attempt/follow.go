@@ -370,6 +370,7 @@ func (d *derived) take(ctx context.Context, p []byte) error {
 	}
 	d.a.wait(d.parser.Status())
 	d.a.tellSession(&d.known, d.parser)
+	d.a.tellResponded(&d.known, d.parser)
 	return d.publish(ctx, false)
 }
 
@@ -414,6 +415,7 @@ func (d *derived) end(ctx context.Context) (fleet.Outcome, error) {
 		x = harness.ExitInfo{Code: e.Code, Signal: e.Signal, Reason: e.Reason}
 	}
 	events, outcome := d.parser.End(x)
+	d.a.tellResponded(&d.known, d.parser)
 	d.write(events)
 	outcome.Detail = d.f.mask.text(outcome.Detail)
 	return outcome, d.publish(ctx, true)

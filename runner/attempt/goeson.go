@@ -10,9 +10,31 @@ import (
 	"tugline.dev/tugline/shared/fleet"
 )
 
-// goesOn says whether the attempt is of a later turn, which works on in the
-// directory of the one before.
-func (a *Attempt) goesOn() bool { return a.asg.Turn > 1 }
+// goesOn says whether the attempt works on in the directory of an earlier one: that of
+// the turn before, or one that began the same turn on this runner.
+func (a *Attempt) goesOn() bool { return a.asg.Turn > 1 || a.asg.Again }
+
+// resumes says whether the CLI's session is to be taken up: then what it knows of must
+// be there.
+func (a *Attempt) resumes() bool {
+	return !a.asg.Fresh && a.asg.Resume != nil && a.asg.Resume.SessionID != ""
+}
+
+// mayBegin says whether the attempt may do without what earlier ones left: it was asked
+// to, or it is a new try of a first turn whose agent knows nothing of them.
+func (a *Attempt) mayBegin() bool {
+	return a.asg.Fresh || a.asg.Turn <= 1 && !a.resumes()
+}
+
+// goOn words the prompt of a turn that is taken up again in its own session, which has
+// heard it already.
+func goOn(prompt string) string {
+	const begin = "You were interrupted before you had finished. Go on from where you stopped, and do not do again what is done."
+	if all := begin + " What was asked for:\n\n" + prompt; len(all) <= fleet.MaxPrompt {
+		return all
+	}
+	return begin + " What was asked for is the last request above."
+}
 
 // gone refuses a later turn that can't go on from the one before, and names the mend.
 func (a *Attempt) gone(format string, args ...any) *decline {
@@ -27,7 +49,10 @@ func (a *Attempt) session(ready readiness) (string, error) {
 	if !a.goesOn() || a.asg.Fresh || !ready.harness.Can(harness.CapResume) {
 		return "", nil
 	}
-	if a.asg.Resume == nil || a.asg.Resume.SessionID == "" {
+	if !a.resumes() {
+		if a.asg.Again {
+			return "", nil // another CLI of the job's list, or the one before began none
+		}
 		return "", a.gone("no earlier turn of the job left a session of %s on this runner", ready.harness.Name)
 	}
 	id := a.asg.Resume.SessionID
@@ -95,7 +120,10 @@ func (a *Attempt) rebuild(ctx context.Context, store *worktree.Store) (*worktree
 	case r.Tip != "" && r.Tip == r.BaseCommit: // no earlier turn has made a commit
 		tree, err = store.Prepare(ctx, req)
 		return tree, "", err
-	case a.asg.Fresh:
+	case a.asg.Turn <= 1 && a.mayBegin():
+		tree, err = store.Prepare(ctx, req)
+		return tree, "", err
+	case a.mayBegin():
 		tree, err = store.Prepare(ctx, req)
 		return tree, "begins at the job's base: what earlier turns may have done is neither on this runner nor at the hub", err
 	}

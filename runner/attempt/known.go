@@ -17,6 +17,7 @@ const (
 // known is what one run of the deriver has told of the CLI's session.
 type known struct {
 	session, model bool
+	responded      bool
 	looks          int
 	next           time.Time
 }
@@ -48,5 +49,16 @@ func (a *Attempt) tellSession(k *known, p harness.Parser) {
 	if !k.model && model != "" {
 		k.model = true
 		a.factWith("model", model, func(p *journal.Progress) { p.Model = model })
+	}
+}
+
+// tellResponded tells once an attempt that the provider has completed a response.
+func (a *Attempt) tellResponded(k *known, p harness.Parser) {
+	if k.responded || !p.Responded() {
+		return
+	}
+	k.responded = true
+	if rec, _ := a.host.Journal.Attempt(a.asg.Fence); !rec.Progress.Responded {
+		a.factWith("responded", true, func(p *journal.Progress) { p.Responded = true })
 	}
 }

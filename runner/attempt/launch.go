@@ -29,7 +29,7 @@ func (a *Attempt) launch(ctx context.Context, ready readiness) error {
 	stoppable, release := a.stoppable(ctx)
 	err = a.record(stoppable, journal.Durable, func(p *journal.Progress) {
 		p.Acked, p.Intent, p.Permissions, p.Phase = true, true, ready.permissions, "running"
-		p.Marker, p.Dir, p.RealDir = l.Marker, ready.dir, ""
+		p.Marker, p.Dir, p.RealDir, p.Account = l.Marker, ready.dir, "", ready.account
 		if real, err := filepath.EvalSymlinks(ready.dir); err == nil && real != ready.dir {
 			p.RealDir = real
 		}
@@ -139,7 +139,7 @@ func (a *Attempt) failedStart(ctx context.Context, ready readiness, detail strin
 	detail = fleet.CutText(detail, fleet.MaxDetail)
 	f := Finished{
 		Exit:  fleet.Exit{Code: 127, Reason: process.ReasonStartFailed, Detail: detail},
-		Class: fleet.ClassHarnessStartup, Detail: detail, StartedAt: now, FinishedAt: now,
+		Class: fleet.ClassHarnessStartup, Detail: detail, StartedAt: now, FinishedAt: now, Account: ready.account,
 		Evidence: &fleet.Evidence{NoRepo: a.asg.Spec.Repo == nil},
 	}
 	if ready.tree != nil {

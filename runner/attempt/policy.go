@@ -21,6 +21,8 @@ type Policy struct {
 	Push        string                                      // runner, agent or never
 	AllowFile   bool                                        // repositories at paths of this machine
 	MinFree     int64                                       // bytes of free space below which nothing new begins
+	Floors      fleet.Floors                                // the same for automations, by owner and hub
+	Models      map[string][]string                         // that jobs may name, by harness; none allows all
 	Fetch       func(url string) (depth int, filter string) // what is special about a repository; may be nil
 }
 
@@ -40,13 +42,15 @@ func refuse(code fleet.Code, format string, args ...any) *decline {
 
 // permit checks an assignment against the owner's rules and gives the permissions
 // in effect: the lesser of what the job asks for and the ceiling.
-func (p Policy) permit(spec fleet.Spec) (fleet.Permissions, *decline) {
+func (p Policy) permit(spec fleet.Spec, model string) (fleet.Permissions, *decline) {
 	h, ok := harness.Lookup(spec.Harness)
 	switch {
 	case !ok:
 		return "", refuse(fleet.HarnessMissing, "this runner does not know the harness %q", spec.Harness)
 	case len(p.Harnesses) > 0 && !slices.Contains(p.Harnesses, spec.Harness):
 		return "", refuse(fleet.OwnerPolicy, "the owner of this runner does not allow the harness %s", spec.Harness)
+	case model != "" && len(p.Models[spec.Harness]) > 0 && !slices.Contains(p.Models[spec.Harness], model):
+		return "", refuse(fleet.ModelMissing, "the owner of this runner does not allow the model %s with %s", model, spec.Harness)
 	case len(p.Origins) > 0 && !slices.Contains(p.Origins, originKind(spec.Origin)):
 		return "", refuse(fleet.OwnerPolicy, "the owner of this runner takes no %s jobs", originKind(spec.Origin))
 	case spec.Push != "" && p.Push == "never":

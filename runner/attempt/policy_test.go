@@ -18,7 +18,7 @@ func TestPermissionsInEffectAreTheLesser(t *testing.T) {
 	levels := []fleet.Permissions{fleet.PermRead, fleet.PermWorkspace, fleet.PermFull}
 	for _, ceiling := range levels {
 		for _, asked := range append(levels, "") {
-			got, d := Policy{Permissions: ceiling, Push: "runner"}.permit(fleet.Spec{Kind: fleet.KindAgent, Harness: "codex", Permissions: asked})
+			got, d := Policy{Permissions: ceiling, Push: "runner"}.permit(fleet.Spec{Kind: fleet.KindAgent, Harness: "codex", Permissions: asked}, "")
 			want := asked
 			if asked == "" {
 				want = fleet.PermWorkspace
@@ -31,10 +31,10 @@ func TestPermissionsInEffectAreTheLesser(t *testing.T) {
 			}
 		}
 	}
-	if _, d := (Policy{Permissions: fleet.PermFull}).permit(fleet.Spec{Harness: "codex", Permissions: "root"}); d == nil {
+	if _, d := (Policy{Permissions: fleet.PermFull}).permit(fleet.Spec{Harness: "codex", Permissions: "root"}, ""); d == nil {
 		t.Error("unknown permissions were taken")
 	}
-	if _, d := (Policy{Permissions: fleet.PermRead}).permit(fleet.Spec{Harness: "exec"}); d == nil || d.code != fleet.OwnerPolicy {
+	if _, d := (Policy{Permissions: fleet.PermRead}).permit(fleet.Spec{Harness: "exec"}, ""); d == nil || d.code != fleet.OwnerPolicy {
 		t.Errorf("a command under a ceiling of reading: %v, want a refusal", d)
 	}
 }

@@ -25,7 +25,6 @@ const (
 	awayAfter  = 30 * time.Second // the repository's server does not answer
 	mendAfter  = 2 * time.Minute  // until somebody has mended an account or an address
 	longest    = 10 * time.Minute // that the two before grow to
-	probeTime  = 5 * time.Second
 )
 
 // readiness is what a launch needs and what preparing found out.
@@ -37,6 +36,8 @@ type readiness struct {
 	env         environ
 	harness     *harness.Harness
 	notes       []string
+	account     string // mark of the account that the CLI asks with
+	has         int64  // bytes that the directory has taken
 }
 
 // fromStart makes an attempt ready, asks for the permit and launches.
@@ -60,7 +61,9 @@ func (a *Attempt) fromStart(ctx context.Context) error {
 		}
 		// Lazy: it is made again as long as no permit is known.
 		acc := Accepted{Permissions: ready.permissions, BaseCommit: base, Notes: ready.notes}
-		err := a.put(ctx, journal.Lazy, KindAccepted, acc, func(p *journal.Progress) { p.Permissions, p.Base = ready.permissions, base })
+		err := a.put(ctx, journal.Lazy, KindAccepted, acc, func(p *journal.Progress) {
+			p.Permissions, p.Base, p.Reserve = ready.permissions, base, a.expected(ready.has)
+		})
 		if err != nil {
 			return err
 		}
@@ -141,7 +144,8 @@ func (a *Attempt) makeReady(ctx context.Context) (ready readiness, err error) {
 	ctx, release := a.stoppable(ctx)
 	defer release()
 	spec := a.asg.Spec
-	if _, d := a.host.Policy().permit(spec); d != nil {
+	policy := a.host.Policy()
+	if _, d := policy.permit(spec, a.model()); d != nil {
 		return ready, d
 	}
 	// The attempt's directory and its scratch directory are above it.
@@ -153,6 +157,9 @@ func (a *Attempt) makeReady(ctx context.Context) (ready readiness, err error) {
 		return ready, err
 	}
 	if err := a.alone(ctx); err != nil {
+		return ready, err
+	}
+	if ready.has, err = a.firstProbe(ctx, policy); err != nil {
 		return ready, err
 	}
 	var note string
@@ -167,22 +174,16 @@ func (a *Attempt) makeReady(ctx context.Context) (ready readiness, err error) {
 	if ready.tree != nil {
 		ready.dir, ready.notes = ready.tree.Path, slices.Clone(ready.tree.Notes)
 	}
-	if a.goesOn() && a.asg.Fresh {
+	if a.asg.Turn > 1 && a.asg.Fresh {
 		ready.notes = append(ready.notes, "a fresh session: the agent knows nothing of what was said in earlier turns")
 	}
 	if note != "" {
 		ready.notes = append(ready.notes, note)
 	}
-	// The second probe: what may have changed since the hub chose this runner.
-	policy := a.host.Policy()
-	permissions, d := policy.permit(spec)
-	if d != nil {
-		return ready, d
-	}
-	ready.permissions = permissions
-	if err := a.enoughSpace(ctx, policy.MinFree, ready.dir); err != nil {
+	if ready.permissions, err = a.secondProbe(ctx, &ready); err != nil {
 		return ready, err
 	}
+	policy = a.host.Policy()
 	found, ok := a.host.Harness(spec.Harness)
 	switch {
 	case !ok || found.Name != "exec" && found.Path == "":
@@ -210,20 +211,24 @@ func (a *Attempt) makeReady(ctx context.Context) (ready readiness, err error) {
 	}
 	ready.harness, _ = harness.Lookup(spec.Harness)
 	req := harness.Request{
-		Path: found.Path, Dir: ready.dir, Prompt: prompt, Model: a.model(), Permissions: permissions, ScratchDir: a.scratchDir(),
+		Path: found.Path, Dir: ready.dir, Prompt: prompt, Model: a.model(), Permissions: ready.permissions, ScratchDir: a.scratchDir(),
 		Argv: argv, Env: ready.env.vars, KeepEnv: slices.Concat(spec.Secrets, credentialNames), Self: a.host.Self,
 		AsRoot: os.Geteuid() == 0, ExtraWritable: []string{a.scratchDir()},
 	}
 	if req.ResumeID, err = a.session(ready); err != nil {
 		return ready, err
 	}
+	if a.asg.Again && req.ResumeID != "" {
+		req.Prompt = goOn(prompt)
+	}
+	ready.account = ready.harness.AccountOf(ready.env.vars, a.model())
 	if ready.launch, err = ready.harness.Launch(req); err != nil {
 		return ready, err
 	}
 	ready.env = ready.env.with(ready.launch.Env)
 	ready.notes = append(ready.notes, ready.launch.Notes...)
-	if want := spec.Permissions; want != "" && want != permissions {
-		ready.notes = append(ready.notes, fmt.Sprintf("asked for the permissions %s; the owner of this runner allows %s", want, permissions))
+	if want := spec.Permissions; want != "" && want != ready.permissions {
+		ready.notes = append(ready.notes, fmt.Sprintf("asked for the permissions %s; the owner of this runner allows %s", want, ready.permissions))
 	}
 	return ready, nil
 }
@@ -332,27 +337,6 @@ func (a *Attempt) blobFile(ctx context.Context, d fleet.Digest, what string) (st
 		return "", fmt.Errorf("fetch %s: %w", what, err)
 	}
 	return path, nil
-}
-
-// enoughSpace refuses below the owner's bound. That free space is not known is a
-// refusal too: a mount that hangs would take the job along.
-func (a *Attempt) enoughSpace(ctx context.Context, least int64, dirs ...string) error {
-	if least <= 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
-	defer cancel()
-	for _, dir := range append(dirs, a.dir) {
-		free, err := a.host.Free(ctx, dir)
-		if err != nil {
-			return &decline{code: fleet.Storage, after: retryAfter, detail: fmt.Sprintf("the free space of %s is not known: %v", dir, err)}
-		}
-		if free < least {
-			return &decline{code: fleet.Storage, after: retryAfter,
-				detail: fmt.Sprintf("%d MiB are free at %s, the owner of this runner wants %d MiB left (min_free_bytes)", free>>20, dir, least>>20)}
-		}
-	}
-	return nil
 }
 
 func (a *Attempt) secrets(names []string) (map[string]string, error) {

@@ -63,6 +63,11 @@ type Finished struct {
 	Events     int64              `json:"events"`
 	Dropped    int64              `json:"dropped,omitempty"`
 	Evidence   *fleet.Evidence    `json:"evidence,omitempty"`
+	RetryAfter time.Duration      `json:"retry_after_ns,omitempty"`
+	StatedEnd  string             `json:"stated_end,omitempty"`
+	Acted      bool               `json:"acted,omitempty"`
+	Account    string             `json:"account,omitempty"`
+	Footprint  int64              `json:"footprint,omitempty"`
 }
 
 // Lost says that the attempt ran and nobody knows how it ended.

@@ -32,7 +32,7 @@ func (a *Attempt) emptyDir() (dir, note string, err error) {
 	was, err := os.ReadFile(mark)
 	ours := err == nil && string(was) == a.asg.Fence.String()
 	if _, err := os.Stat(dir); a.goesOn() && errors.Is(err, os.ErrNotExist) {
-		if !a.asg.Fresh && !ours {
+		if !a.mayBegin() && !ours {
 			return "", "", a.gone("the directory in which the job worked is gone from this runner, and there is nothing to build it from")
 		}
 		note = "begins in an empty directory: what earlier turns may have left is not on this runner"

@@ -87,9 +87,12 @@ type Progress struct {
 	SessionID   string            `json:"session_id,omitempty"`
 	Model       string            `json:"model,omitempty"`
 	Usage       *fleet.Usage      `json:"usage,omitempty"`
-	Facts       uint64            `json:"facts,omitempty"` // number of the last fact told
-	Epoch       uint64            `json:"epoch,omitempty"` // the cluster's, in which it was last renewed; 0: that of its fence
-	Push        *Push             `json:"push,omitempty"`  // wanted after the verdict
+	Facts       uint64            `json:"facts,omitempty"`     // number of the last fact told
+	Epoch       uint64            `json:"epoch,omitempty"`     // the cluster's, in which it was last renewed; 0: that of its fence
+	Push        *Push             `json:"push,omitempty"`      // wanted after the verdict
+	Reserve     int64             `json:"reserve,omitempty"`   // bytes of disk that it is promised beyond what it has
+	Account     string            `json:"account,omitempty"`   // mark of the account that its CLI was signed in with
+	Responded   bool              `json:"responded,omitempty"` // it was told that the provider has completed a response
 }
 
 // Authority is the epoch of the cluster in which the attempt may have an effect.
