@@ -242,6 +242,9 @@ func (c *Enrol) apply(t *txn) Result {
 		n := *old
 		n.Generation++
 		n.Floor, n.Conflict, n.JournalID, n.JournalCount = n.Generation, "", "", 0
+		if c.MachineID != old.MachineID {
+			n.Health = nil // of another machine
+		}
 		t.loseAll(&n, "the runner was enrolled anew")
 		r = &n
 	}

@@ -24,6 +24,7 @@ func seeds(t testing.TB) [][]byte {
 	g.try(&CreateToken{Token: fleet.Token{ID: "t"}})
 	g.try(&RevokeToken{ID: "t"})
 	ofTheCluster(g)
+	ofMachines(g)
 	return g.log
 }
 

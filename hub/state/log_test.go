@@ -24,6 +24,7 @@ var oldLogs = []struct {
 	{"log-v1", writeLog},
 	{"log-keys", writeKeysLog},
 	{"log-v2", writeClusterLog},
+	{"log-machines", writeMachinesLog},
 }
 
 // TestOldLogs replays committed logs to the states that they led to when they were
