@@ -16,10 +16,11 @@ type raised struct {
 	last   fleet.Epoch
 	from   time.Time              // runners have been able to say so since then
 	strays map[fleet.JobID]string // jobs that are run without a record, by the runner's name
+	any    bool                   // there is something to be careful about
 }
 
 // raisedIn gives nothing to be careful about in a cluster whose epoch was never raised.
-func raisedIn(v state.View, presence map[fleet.RunnerID]fleet.Presence, since, now time.Time) raised {
+func raisedIn(v state.View, presence func() map[fleet.RunnerID]fleet.Presence, since, now time.Time) raised {
 	es := v.Meta().Epochs
 	if len(es) == 0 {
 		return raised{}
@@ -28,7 +29,7 @@ func raisedIn(v state.View, presence map[fleet.RunnerID]fleet.Presence, since, n
 	if r.from = r.last.At; since.After(r.from) {
 		r.from = since
 	}
-	for _, p := range presence {
+	for _, p := range presence() {
 		if p.Strays == "" || !p.Connected && now.Sub(p.LastBeat) > fleet.LostAfter {
 			continue // it has none, or they are as good as lost
 		}
@@ -42,6 +43,7 @@ func raisedIn(v state.View, presence map[fleet.RunnerID]fleet.Presence, since, n
 			}
 		}
 	}
+	r.any = len(r.strays) > 0 || now.Before(r.from.Add(fleet.AcceptDeadline))
 	return r
 }
 

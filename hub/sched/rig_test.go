@@ -52,12 +52,12 @@ func (g *rig) runner(id fleet.RunnerID, slots int, change ...func(*fleet.RunnerF
 	g.do(&state.CreateTicket{Hash: k, TTL: time.Hour, Uses: 1, Labels: map[string]string{"os": "linux"}})
 	g.do(&state.Enrol{Ticket: k, ID: id, Name: "box-" + string(id), SignKey: []byte(id)})
 	g.facts(id, change...)
-	g.seen[id] = fleet.Presence{Runner: id, Connected: true, Full: true, Slots: slots}
+	g.seen[id] = fleet.Presence{Runner: id, Connected: true, Full: true, Slots: slots, LastBeat: g.now, Health: well(), HealthAt: g.now}
 }
 
 func (g *rig) facts(id fleet.RunnerID, change ...func(*fleet.RunnerFacts)) {
 	g.t.Helper()
-	f := fleet.RunnerFacts{Slots: 2, Secrets: []string{"NPM"}, Harnesses: []fleet.HarnessInfo{{Name: "codex", SignedIn: "yes"}, {Name: "claude", SignedIn: "no"}, {Name: "exec", SignedIn: "unknown"}}}
+	f := fleet.RunnerFacts{OS: "linux", Arch: "amd64", Slots: 2, Secrets: []string{"NPM"}, Harnesses: []fleet.HarnessInfo{{Name: "codex", Version: "codex-cli 0.120.1", SignedIn: "yes"}, {Name: "claude", SignedIn: "no"}, {Name: "exec", SignedIn: "unknown"}}}
 	for _, c := range change {
 		c(&f)
 	}
@@ -90,7 +90,7 @@ func (g *rig) pick() Plan { return g.look(100, nil).Pick() }
 func (g *rig) place(p Plan) (fences []fleet.Fence) {
 	g.t.Helper()
 	for _, a := range p.Assign {
-		fences = append(fences, g.do(&state.AssignJob{Job: a.Job, Runner: a.Runner, Turn: a.Turn, Attempts: a.Attempts, Slots: a.Base}).Fence)
+		fences = append(fences, g.do(&state.AssignJob{Job: a.Job, Runner: a.Runner, Turn: a.Turn, Attempts: a.Attempts, Rules: 1, Base: a.Base, Automation: a.Automation, Choice: a.Choice, Reserve: a.Reserve, Probes: a.Probes}).Fence)
 	}
 	return fences
 }
@@ -121,4 +121,15 @@ func (g *rig) led(since time.Time) *Board {
 
 func (g *rig) overdue(now time.Time, limit int) Plan {
 	return See(g.m.View(), Look{Presence: g.presence, Since: start, Now: now, Limit: limit}).Overdue()
+}
+
+// well is a sample of a machine that could take anything.
+func well() *fleet.Health {
+	disk := func(path string) fleet.Volume {
+		return fleet.Volume{Path: path, Known: true, Free: 200 << 30, Total: 500 << 30, Inodes: 1e6, Nodes: 2e6}
+	}
+	return &fleet.Health{
+		Workspace: disk("/work"), Cache: disk("/cache"), Memory: &fleet.Memory{Total: 64 << 30, Available: 32 << 30},
+		Docker: fleet.Docker{State: fleet.DockerReady, Version: "27.1.0", Compose: "2.29.1", ComposeBy: "docker compose", Verified: true},
+	}
 }

@@ -139,7 +139,7 @@ func TestOverdueNamesEveryRunner(t *testing.T) {
 	g.runner("r4", 1)
 	g.seen["r4"] = fleet.Presence{Runner: "r4", Connected: true, Full: true, Slots: 1, Declining: "on battery"}
 	want := "waited longer than its queue timeout of 1m0s: no runner that can take it became free: " +
-		"box-r1 is not connected; box-r2 has no free slot of 1; box-r3 has no codex; box-r4 takes nothing now: on battery"
+		"box-r1 is offline: it was not seen since 2026-03-01T12:00:00Z; box-r2 has no free slot of 1: 1 manual; box-r3 has no codex; box-r4 takes nothing now: on battery"
 	if got := detail(g); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -218,6 +218,7 @@ func check(t *rapid.T, g *rig, v state.View, plan Plan, limit int) {
 		}
 	}
 	var seq uint64
+	var queued time.Time
 	for n, a := range plan.Assign {
 		j, _ := v.Job(a.Job)
 		r, _ := v.Runner(a.Runner)
@@ -231,14 +232,11 @@ func check(t *rapid.T, g *rig, v state.View, plan Plan, limit int) {
 			}
 			keys[k] = true
 		}
-		if j.Seq <= seq {
+		if at := j.Turn().QueuedAt; at.Before(queued) || at.Equal(queued) && j.Seq <= seq {
 			t.Fatalf("out of order: %s", plan.text())
 		}
-		seq, given[a.Job] = j.Seq, a.Runner
-		if why, ok := capable(j, r); !ok {
-			t.Fatalf("%s goes to %s, which %s", a.Job, a.Runner, why.Detail)
-		}
-		if why, _ := excluded(j, r, g.now); why.Code != "" {
+		queued, seq, given[a.Job] = j.Turn().QueuedAt, j.Seq, a.Runner
+		if why := g.look(0, nil).Refusal(j, r); why.Code != "" {
 			t.Fatalf("%s goes to %s, which %s", a.Job, a.Runner, why.Detail)
 		}
 		if e := g.look(0, nil).Explain(j); n == 0 && !strings.HasSuffix(e.Summary, "can take it and is being asked") {
@@ -251,7 +249,7 @@ func check(t *rapid.T, g *rig, v state.View, plan Plan, limit int) {
 			t.Fatalf("job %s has no explanation", j.ID)
 		}
 		for _, r := range e.Runners {
-			if r.Code == "" || r.Detail == "" || r.Runner == "" {
+			if r.Detail == "" || r.Runner == "" || r.Code != "" && r.Change == "" {
 				t.Fatalf("job %s: an empty reason in %+v", j.ID, e)
 			}
 		}
@@ -262,9 +260,9 @@ func check(t *rapid.T, g *rig, v state.View, plan Plan, limit int) {
 		if keys[j.Spec.ConcurrencyKey] {
 			return true
 		}
-		for _, c := range candidates(v, g.seen) {
-			if fits(j, c, g.now).Code == "" && free[c.r.ID] > 0 && !strings.HasPrefix(e.Summary, "waits for job") {
-				t.Fatalf("job %s fits %s, which has %d slots free, and is not in %q", j.ID, c.r.ID, free[c.r.ID], plan.text())
+		for _, r := range v.Runners() {
+			if g.look(0, nil).Refusal(j, r).Code == "" && free[r.ID] > 0 && !strings.HasPrefix(e.Summary, "waits for job") {
+				t.Fatalf("job %s fits %s, which has %d slots free, and is not in %q", j.ID, r.ID, free[r.ID], plan.text())
 			}
 		}
 		return true
@@ -289,8 +287,8 @@ func TestEqualPlans(t *testing.T) {
 	}
 }
 
-// full gives a queue at its bound and fifty runners.
-func full(b *testing.B, change func(int, *fleet.Spec)) *rig {
+// filled gives a queue at its bound and fifty runners.
+func filled(b *testing.B, change func(int, *fleet.Spec)) *rig {
 	g := newRig(b)
 	for n := range 50 {
 		g.runner(fleet.RunnerID(fmt.Sprintf("r%02d", n)), 2)
@@ -303,7 +301,7 @@ func full(b *testing.B, change func(int, *fleet.Spec)) *rig {
 
 // BenchmarkPickNone looks at a full queue that none of fifty free runners can take.
 func BenchmarkPickNone(b *testing.B) {
-	g := full(b, func(n int, s *fleet.Spec) {
+	g := filled(b, func(n int, s *fleet.Spec) {
 		s.Harness = "opencode"
 		s.Repo = &fleet.Repo{URL: fmt.Sprintf("https://git.example.com/%d.git", n%200)}
 	})
@@ -316,7 +314,7 @@ func BenchmarkPickNone(b *testing.B) {
 
 // BenchmarkPickKeys looks at a full queue that waits for held concurrency keys.
 func BenchmarkPickKeys(b *testing.B) {
-	g := full(b, func(n int, s *fleet.Spec) {
+	g := filled(b, func(n int, s *fleet.Spec) {
 		s.ConcurrencyKey = fmt.Sprint(n % 20)
 		s.Require = map[string]string{"os": "linux"}
 	})
@@ -330,7 +328,7 @@ func BenchmarkPickKeys(b *testing.B) {
 
 // BenchmarkOverdue looks for jobs that waited too long in a full queue.
 func BenchmarkOverdue(b *testing.B) {
-	g := full(b, func(_ int, s *fleet.Spec) { s.Timeouts.Queue = time.Hour })
+	g := filled(b, func(_ int, s *fleet.Spec) { s.Timeouts.Queue = time.Hour })
 	for b.Loop() {
 		if p := g.overdue(g.now, 256); len(p.Block) != 0 {
 			b.Fatal(len(p.Block))

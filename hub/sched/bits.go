@@ -1,0 +1,40 @@
+package sched
+
+import "math/bits"
+
+// set is a set of runners by their place on the board.
+type set []uint64
+
+// room gives an empty set that may hold n, in the memory of s if that is enough.
+func (s set) room(n int) set {
+	n = (n + 63) / 64
+	if cap(s) < n {
+		return make(set, n)
+	}
+	s = s[:n]
+	clear(s)
+	return s
+}
+
+func (s set) add(i int)      { s[i/64] |= 1 << (i % 64) }
+func (s set) drop(i int)     { s[i/64] &^= 1 << (i % 64) }
+func (s set) has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }
+
+// put has i in the set, or not.
+func (s set) put(i int, in bool) {
+	if in {
+		s.add(i)
+	} else {
+		s.drop(i)
+	}
+}
+
+// firstOf gives the least that is in both sets, or -1.
+func firstOf(a, b set) int {
+	for n, w := range a {
+		if w &= b[n]; w != 0 {
+			return n*64 + bits.TrailingZeros64(w)
+		}
+	}
+	return -1
+}
