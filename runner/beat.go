@@ -88,6 +88,7 @@ func (l *link) oneBeat(s *session, full bool, told fleet.RunnerFacts) (fleet.Run
 	if hb.Health != nil {
 		hb.Health.Reserved = l.r.ledger.total()
 	}
+	hb.Pressure = l.r.pressure.ride()
 	if held := l.keys.held(); full || !reflect.DeepEqual(&held, s.held) {
 		hb.Keys, s.held = &held, &held
 	}

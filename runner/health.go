@@ -3,10 +3,12 @@ package runner
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"tugline.dev/tugline/runner/probe"
+	"tugline.dev/tugline/runner/worktree"
 	"tugline.dev/tugline/shared/fleet"
 	"tugline.dev/tugline/shared/wire"
 )
@@ -27,7 +29,13 @@ type health struct {
 	sent    time.Time // when that was begun which the hub has; zero: it has none
 	due     time.Time // when the next heartbeat is
 	offered bool      // the last heartbeat offered capacity
+	told    offer     // of the last heartbeat
+	caches  []string  // repositories with a cache here
+	known   []string  // the same as the hub was told last; nil: never
 }
+
+// cachesTold bounds the repositories that the hub is told of.
+const cachesTold = 64
 
 func newHealth(take func(context.Context) fleet.Health) *health {
 	return &health{take: take, wake: make(chan struct{}, 1)}
@@ -55,7 +63,10 @@ func (r *Runner) watchHealth(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if h.keep(sample, begun) {
+		soon := h.keep(sample, begun)
+		r.presses(sample, begun)
+		h.has(r.listCaches(ctx))
+		if soon || h.differs(r.offer()) {
 			r.changed()
 		}
 		rest := time.NewTimer(h.every() - time.Since(begun))
@@ -97,27 +108,56 @@ func (h *health) sample(now time.Time) (fleet.Health, bool) {
 	return s, !h.at.IsZero()
 }
 
-// ride puts the last sample on a heartbeat, where the hub does not have it. One that
-// has become old, as after a sleep or when capacity is offered again, is replaced at
-// once.
+// again asks for a sample now.
+func (h *health) again() {
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// differs says whether what is offered is not what the last heartbeat said. The words
+// of a bound change with every sample, and wait for the next one.
+func (h *health) differs(now offer) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.told.base != now.base || !sameBound(h.told.automation, now.automation) || (h.told.declining == "") != (now.declining == "")
+}
+
+func sameBound(a, b *int) bool { return a == b || a != nil && b != nil && *a == *b }
+
+// ride puts the last sample on a heartbeat, where the hub does not have it, and the
+// caches, where they have changed. A sample that has become old, as after a sleep or
+// when capacity is offered again, is replaced at once.
 func (h *health) ride(hb *wire.Heartbeat, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.told = offer{base: hb.Slots, automation: hb.Automation, declining: hb.Declining}
 	h.offered = hb.Slots > 0 || hb.Automation != nil && *hb.Automation > 0
+	if h.caches != nil && (hb.Full || !slices.Equal(h.caches, h.known)) {
+		all := slices.Clone(h.caches)
+		hb.Caches, h.known = &all, all
+	}
 	if h.at.IsZero() {
 		return
 	}
 	age := max(elapsed(h.at, now), 0)
 	if h.offered && age > fleet.HealthEvery+healthSpare {
-		select {
-		case h.wake <- struct{}{}:
-		default:
-		}
+		h.again()
 	}
 	if hb.Full || !h.at.Equal(h.sent) {
 		s := h.last
 		s.Age = age
 		hb.Health, h.sent = &s, h.at
+	}
+}
+
+// has notes the repositories with a cache here; nil is that they are not known.
+func (h *health) has(caches []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if caches != nil {
+		h.caches = caches
 	}
 }
 
@@ -138,6 +178,30 @@ func (r *Runner) fresh(ctx context.Context, path string) fleet.Volume {
 // something hangs.
 func (r *Runner) freshDocker(ctx context.Context) fleet.Docker {
 	return r.sampler.Docker(ctx, 0)
+}
+
+// listCaches gives the repositories with a cache here, nil where that can't be told.
+func (r *Runner) listCaches(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, diskTime)
+	defer cancel()
+	all, err := probe.Within(ctx, r.sampler, "caches", func(context.Context) ([]string, error) {
+		all, err := worktree.Caches(filepath.Dir(r.cfg.cache()), cachesTold)
+		slices.Sort(all) // which was used last is of no interest to the hub
+		return append([]string{}, all...), err
+	})
+	if err != nil {
+		return nil
+	}
+	return all
+}
+
+// lastSample gives the last sample with its age; nil: there is none yet.
+func (r *Runner) lastSample() *fleet.Health {
+	s, ok := r.health.sample(time.Now())
+	if !ok {
+		return nil
+	}
+	return &s
 }
 
 // newSampler makes the sampler of this runner's machine.

@@ -50,6 +50,7 @@ type Owner struct {
 	AllowFile    bool               `yaml:"allow_file"`   // repositories at paths of this machine
 	MinFree      Bytes              `yaml:"min_free_bytes"`
 	Git          GitIdentity        `yaml:"git"`
+	Docker       DockerRules        `yaml:"docker"`
 	Transport    string             `yaml:"transport"` // ws, http or auto; the command line wins
 	KeepScratch  Keep               `yaml:"keep_scratch"`
 }

@@ -54,6 +54,7 @@ type Runner struct {
 	footprints *footprints // likewise; set by Run before any other goroutine starts
 	sampler    *probe.Sampler
 	health     *health
+	pressure   *pressure
 
 	storeMu  sync.Mutex
 	store    *worktree.Store
@@ -99,17 +100,11 @@ func New(cfg Config) (*Runner, error) {
 	exec := fleet.HarnessInfo{Name: "exec", SignedIn: "yes"}
 	sampler := newSampler(cfg)
 	r := &Runner{
-		sampler: sampler, health: newHealth(sampler.Sample),
+		sampler: sampler, health: newHealth(sampler.Sample), pressure: newPressure(),
 		cfg: cfg, log: cfg.Logger, machine: machineID(), detectNow: make(chan struct{}, 1), owner: DefaultOwner(),
 		harnesses: []fleet.HarnessInfo{exec}, alerts: map[string]string{}, attempts: map[fleet.Fence]*held{}, answered: map[fleet.Fence]bool{},
 	}
-	r.sampled = func() *fleet.Health {
-		s, ok := r.health.sample(time.Now())
-		if !ok {
-			return nil
-		}
-		return &s
-	}
+	r.sampled = r.lastSample
 	return r, nil
 }
 
@@ -186,6 +181,7 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 	r.work.Go(func() { r.detects(work) })
 	r.work.Go(func() { r.watchDisk(work) })
 	r.work.Go(func() { r.watchHealth(work) })
+	r.work.Go(func() { r.watchPressure(work) })
 	r.work.Go(func() { r.watchRoom(work) })
 	r.work.Go(func() { r.reaps(work) })
 	r.work.Go(func() { r.sweepsScratch(work) })

@@ -14,7 +14,6 @@ import (
 type endpoint struct {
 	host  string // e.g. unix:///var/run/docker.sock
 	certs string // directory of the client's certificates; empty: none
-	named bool   // a setting names it: there should be one
 }
 
 // endpoints gives where the docker command would go by its settings: the environment,
@@ -22,7 +21,7 @@ type endpoint struct {
 // answers counts.
 func (s *Sampler) endpoints(context.Context) ([]endpoint, error) {
 	if host := s.env("DOCKER_HOST"); host != "" {
-		e := endpoint{host: host, named: true}
+		e := endpoint{host: host}
 		if s.env("DOCKER_TLS_VERIFY") != "" || s.env("DOCKER_TLS") != "" {
 			if e.certs = s.env("DOCKER_CERT_PATH"); e.certs == "" {
 				e.certs = s.dockerDir()
@@ -31,7 +30,7 @@ func (s *Sampler) endpoints(context.Context) ([]endpoint, error) {
 		return []endpoint{e}, nil
 	}
 	if host := s.dockerContext(); host != "" {
-		return []endpoint{{host: host, named: true}}, nil
+		return []endpoint{{host: host}}, nil
 	}
 	sockets := []string{s.file("var/run/docker.sock")}
 	if dir := s.env("XDG_RUNTIME_DIR"); dir != "" {

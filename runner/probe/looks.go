@@ -83,3 +83,10 @@ func (ls *looks) leave(l *look) {
 		l.end()
 	}
 }
+
+// Within runs f, which may hang, by the rules of this package: one at a time by key,
+// bounded by ctx, and not waited for beyond that. The error wraps ErrUnknown where it
+// did not end in time.
+func Within[T any](ctx context.Context, s *Sampler, key string, f func(context.Context) (T, error)) (T, error) {
+	return ask(ctx, &s.looks, "of others: "+key, "", f)
+}

@@ -69,6 +69,7 @@ func (s *Store) establish(ctx context.Context, req Request, resume bool) (*Tree,
 	if req.Branch == "" {
 		req.Branch = defaultBranch(req.Job)
 	}
+	name := (&fleet.Repo{URL: req.URL, CacheKey: req.Key}).CacheOf() // of the address as it was given
 	identity, err := s.checkRequest(ctx, &req)
 	if err != nil {
 		return nil, err
@@ -96,6 +97,7 @@ func (s *Store) establish(ctx context.Context, req Request, resume bool) (*Tree,
 	for try := 1; ; try++ {
 		c, err := s.build(ctx, req, rec, identity, arrived, resume)
 		if err == nil {
+			s.use(rec.Cache, name)
 			return s.tree(rec), nil
 		}
 		if try == 2 || c == nil || !s.replaceDamaged(ctx, c, identity, err) {
