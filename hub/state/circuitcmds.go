@@ -49,10 +49,11 @@ func (c *ResetCircuit) apply(t *txn) Result {
 
 // audit gives what the audit record says of it.
 func (c *ResetCircuit) audit() string {
-	if c.Repaired == "" {
-		return c.Reason
+	reason, repaired := strings.TrimSpace(c.Reason), strings.TrimSpace(c.Repaired)
+	if repaired == "" {
+		return reason
 	}
-	return strings.TrimPrefix(c.Reason+"; repaired: "+c.Repaired, "; ")
+	return strings.TrimPrefix(reason+"; repaired: "+repaired, "; ")
 }
 
 // OpenCircuit keeps work away by a person's decision, for a time or until it is reset.
@@ -82,10 +83,11 @@ func (c *OpenCircuit) apply(t *txn) Result {
 
 // audit gives what the audit record says of it.
 func (c *OpenCircuit) audit() string {
+	reason := strings.TrimSpace(c.Reason)
 	if c.For > 0 {
-		return strings.TrimPrefix(c.Reason+"; for "+c.For.String(), "; ")
+		return strings.TrimPrefix(reason+"; for "+c.For.String(), "; ")
 	}
-	return c.Reason
+	return reason
 }
 
 // check refuses what is over nothing.
