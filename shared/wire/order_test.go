@@ -85,15 +85,15 @@ func TestVerifyOrder(t *testing.T) {
 
 // TestCritical sees that this version knows all that it calls critical itself.
 func TestCritical(t *testing.T) {
-	a := Assignment{Resume: &Resume{}, Fresh: true, Model: "m", Spec: fleet.Spec{Repo: &fleet.Repo{}, ArgvBlob: "d", Secrets: []string{"s"}, Push: "b", Commit: "auto"}}
+	a := Assignment{Resume: &Resume{}, Fresh: true, Model: "m", Again: true, Docker: true, Spec: fleet.Spec{Repo: &fleet.Repo{}, ArgvBlob: "d", Secrets: []string{"s"}, Push: "b", Commit: "auto"}}
 	known := knownFields()[OrderAssign]
 	for _, c := range Critical(a) {
 		if !strings.Contains(","+strings.Join(known, ",")+",", ","+c+",") {
 			t.Errorf("critical field %q is none of %v", c, known)
 		}
 	}
-	if n := len(Critical(a)); n != 11 {
-		t.Errorf("%d critical fields, want 11", n)
+	if n := len(Critical(a)); n != 13 {
+		t.Errorf("%d critical fields, want 13", n)
 	}
 }
 
