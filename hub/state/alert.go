@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/go-memdb"
@@ -59,9 +60,26 @@ func (c *RaiseAlert) apply(t *txn) Result {
 	if was := (View{t.Txn}).lastAlert(a.Kind, a.Runner); c.Every > 0 && was != nil && t.now().Sub(was.At) < c.Every {
 		return Result{ID: was.ID, Repeated: true}
 	}
-	a.At, a.Delivered, a.Failed = t.now(), nil, ""
+	a.At, a.Delivered, a.Failed, a.Pressure = t.now(), nil, "", cutPressure(a.Pressure)
 	t.alert(&a)
 	return Result{ID: a.ID}
+}
+
+// cutPressure gives what fills a disk with its texts cut, so that no alert is long.
+func cutPressure(from *fleet.Pressure) *fleet.Pressure {
+	if from == nil {
+		return nil
+	}
+	p := *from
+	p.Volumes, p.Usage = slices.Clone(p.Volumes), slices.Clone(p.Usage)
+	for i := range p.Volumes {
+		v := &p.Volumes[i]
+		v.Path, v.Detail = fleet.CutText(v.Path, maxReason), fleet.CutText(v.Detail, maxReason)
+	}
+	for i := range p.Usage {
+		p.Usage[i].Class = fleet.CutText(p.Usage[i].Class, maxAlertID)
+	}
+	return &p
 }
 
 // alert records an alert; the oldest makes room for it.

@@ -88,7 +88,7 @@ type Heartbeat struct {
 	Epoch     uint64             `json:"epoch"`
 	Term      uint64             `json:"term"`
 	Index     uint64             `json:"index"` // greatest desired set journaled
-	Slots     int                `json:"slots"` // offered now, in all
+	Slots     int                `json:"slots"` // base slots, offered now
 	Declining string             `json:"declining,omitempty"`
 	Facts     *fleet.RunnerFacts `json:"facts,omitempty"` // when changed
 	Count     uint64             `json:"count"`           // journal counter
