@@ -21,7 +21,7 @@ func moves(open []state.Open, l lease, misplaced func(*fleet.Job, *fleet.Attempt
 		why := ""
 		if _, stale := l.stale(a.Runner); stale {
 			why = "was not heard for a while"
-		} else if r := misplaced(o.Job, a); r.Code == fleet.Cordoned || r.Code != "" && a.Phase == "" {
+		} else if r := misplaced(o.Job, a); l.counts(r.Code, a) {
 			why = r.Detail
 		}
 		if why != "" {
@@ -29,6 +29,22 @@ func moves(open []state.Open, l lease, misplaced func(*fleet.Job, *fleet.Attempt
 		}
 	}
 	return out
+}
+
+// counts says whether what stands against an assignment takes it away. That a runner is not
+// there counts by its lease, and that nothing is known of its machine once this leader
+// could have been told.
+func (l lease) counts(why fleet.Code, a *fleet.Attempt) bool {
+	switch why {
+	case "", fleet.Offline:
+		return false
+	case fleet.Cordoned:
+		return true
+	case fleet.HealthUnknown:
+		first, known := l.first[a.Fence]
+		return a.Phase == "" && known && l.now.Sub(first) > fleet.HealthFresh
+	}
+	return a.Phase == ""
 }
 
 // misplaced says what stands against an assignment that was not accepted yet. It looks at

@@ -12,6 +12,7 @@ import (
 
 func TestWhatMoves(t *testing.T) {
 	low := sched.Reason{Code: fleet.Storage, Detail: "has 4.0 GiB free at /data"}
+	unknown := sched.Reason{Code: fleet.HealthUnknown, Detail: "has told no fresh sample"}
 	held := sched.Reason{Code: fleet.Cordoned, Detail: "is drained"}
 	for name, c := range map[string]struct {
 		origin string
@@ -24,6 +25,8 @@ func TestWhatMoves(t *testing.T) {
 		"all is well":                      {fleet.Automation, fleet.AttemptAssigned, "", 0, sched.Reason{}, ""},
 		"its disk is low":                  {fleet.Automation, fleet.AttemptAssigned, "", 0, low, low.Detail},
 		"its disk is low, and it prepares": {fleet.Automation, fleet.AttemptAssigned, "preparing", 0, low, ""},
+		"its session began anew":           {fleet.Automation, fleet.AttemptAssigned, "", 0, sched.Reason{Code: fleet.Offline, Detail: "is away"}, ""},
+		"its health is not known":          {fleet.Automation, fleet.AttemptAssigned, "", 0, unknown, unknown.Detail},
 		"it is held":                       {fleet.Automation, fleet.AttemptAssigned, "", 0, held, held.Detail},
 		"it is held, and prepares":         {fleet.Automation, fleet.AttemptAssigned, "preparing", 0, held, held.Detail},
 		"it is stale":                      {fleet.Automation, fleet.AttemptAssigned, "preparing", 16 * time.Second, sched.Reason{}, "was not heard for a while"},
@@ -35,6 +38,7 @@ func TestWhatMoves(t *testing.T) {
 		w.open[0].Job.Spec.Origin.Kind = c.origin
 		w.heard = time.Hour
 		w.lease.now = w.start.Add(time.Hour + c.heard)
+		w.lease.first[w.open[0].Attempt.Fence] = w.start.Add(time.Hour - 2*fleet.HealthFresh)
 		got := ""
 		for _, cmd := range moves(w.open, w.lease, func(*fleet.Job, *fleet.Attempt) sched.Reason { return c.why }) {
 			r, ok := cmd.(*state.ReturnAttempt)
@@ -45,6 +49,23 @@ func TestWhatMoves(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s: returned because %q; want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestANewLeaderAwaitsSamples: that it has not been told how a machine is moves nothing for
+// as long as a sample counts.
+func TestANewLeaderAwaitsSamples(t *testing.T) {
+	w := newSilent(&fleet.Attempt{State: fleet.AttemptAssigned})
+	w.open[0].Job.Spec.Origin.Kind = fleet.Automation
+	unknown := func(*fleet.Job, *fleet.Attempt) sched.Reason {
+		return sched.Reason{Code: fleet.HealthUnknown, Detail: "has told no fresh sample"}
+	}
+	for d, want := range map[time.Duration]int{0: 0, fleet.HealthFresh: 0, fleet.HealthFresh + 1: 1} {
+		w.lease.first[w.open[0].Attempt.Fence] = w.start
+		w.lease.now, w.heard = w.start.Add(d), d
+		if got := len(moves(w.open, w.lease, unknown)); got != want {
+			t.Errorf("after %s %d assignments go back; want %d", d, got, want)
 		}
 	}
 }
@@ -69,9 +90,6 @@ func TestTrialsAreRenewedByHeartbeats(t *testing.T) {
 			func(fleet.RunnerID, fleet.Fence) time.Time { return shown }, start.Add(d)) {
 			r := cmd.(*state.ReleaseProbe)
 			out += fmt.Sprint(r.ID, " ", r.Fence)
-		}
-		if alive := tr.alive(f, start.Add(d)); a != nil && alive != (out == "") {
-			t.Errorf("after %s: alive %t, released %q", d, alive, out)
 		}
 		return out
 	}
@@ -98,8 +116,5 @@ func TestTrialsAreRenewedByHeartbeats(t *testing.T) {
 	c.Probe = nil
 	if step(2*time.Hour, ""); len(tr) != 0 {
 		t.Errorf("%d leases are kept in mind without a trial", len(tr))
-	}
-	if !tr.alive(fleet.Fence{Epoch: 9}, start) {
-		t.Error("an attempt that was not looked at yet is taken for dead")
 	}
 }

@@ -45,13 +45,6 @@ func (t trials) look(cs []*fleet.Circuit, open func(fleet.JobID, fleet.Fence) *f
 	return out
 }
 
-// alive says whether an attempt that tries a circuit had a sign of life within a lease.
-// What this leader has not looked at yet is taken to.
-func (t trials) alive(f fleet.Fence, now time.Time) bool {
-	last, known := t[f]
-	return !known || now.Sub(last) <= fleet.ProbeLease
-}
-
 // probes gives back circuits whose trial shows no life.
 func (l *term) probes(ctx context.Context) {
 	v := l.hub.entries.View()
