@@ -24,7 +24,6 @@ const (
 	AlertRecovered = "recovered"
 	AlertUnserved  = "unserved"
 	AlertPressure  = "storage_pressure"
-	AlertFloors    = "bad_floors"
 )
 
 // Bounds of an alert, in bytes or entries.

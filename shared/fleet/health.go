@@ -123,8 +123,8 @@ type Fault struct {
 // FaultKind names a kind of fault.
 type FaultKind string
 
-// The kinds of fault. The first three are of the machine's health; Unserved is of a
-// runner that is registered and silent although there is work that it could do.
+// The kinds of fault. The first three are of the machine's health; FaultOffline is that
+// nothing is heard of it.
 const (
 	FaultDisk    FaultKind = "disk"
 	FaultMemory  FaultKind = "memory"
