@@ -139,7 +139,7 @@ Try it on this machine alone, the first in one terminal, the others in a second:
 	f.StringVar(&a.caFile, "ca-file", "", "`FILE` with the CA certificate of a hub that has its own (TUGLINE_CA_FILE)")
 	root.AddCommand(
 		a.runCommand(), a.execCommand(),
-		a.jobCommand(), a.runnerCommand(), a.harnessCommand(),
+		a.jobCommand(), a.runnerCommand(), a.harnessCommand(), a.circuitCommand(), a.budgetCommand(), a.alertsCommand(),
 		a.devCommand(), a.hubCommand(), a.tokenCommand(), a.contextCommand(), a.versionCommand(),
 	)
 	root.SetHelpCommand(&cobra.Command{
@@ -197,7 +197,7 @@ func noCommand(cmd *cobra.Command, args []string) error {
 }
 
 // calledElse are words for what a flag of another command does.
-var calledElse = map[string]string{"undrain": "drain --back NODE"}
+var calledElse = map[string]string{"undrain": "drain --back NODE", "uncordon": "resume"}
 
 // nearest gives the subcommand that a mistyped word is close to: two slips away at
 // most and less than half of the word, or that it begins. "" where none is.

@@ -95,6 +95,32 @@ func TestWrongWordsAreExit2(t *testing.T) {
 		{"dev --slots 17", "from 0 to 16"},
 		{"harness parse nope", `no harness "nope"`},
 		{"harness parse codex --stderr /does/not/exist", "cannot read --stderr"},
+		{"runner uncordon x", "did you mean `tugline runner resume`?"},
+		{"runner slots x", "--automation is missing"},
+		{"runner slots x --automation 9", "from 0 to 8"},
+		{"runner cordon x --for 1s", "too short"},
+		{"runner cordon x --reason=", "--reason is empty"},
+		{"runner drain x --then cancel", "give --deadline too"},
+		{"runner drain x --then stop --deadline 1m", "none of finish, cancel"},
+		{"runner health x --window 2h", "none of 1h, 24h"},
+		{"circuit reset", "needs CIRCUIT"},
+		{"circuit open --reason x", "say what work"},
+		{"circuit open --provider openai", "--reason is missing"},
+		{"circuit open --model m --reason x", "--model needs --provider"},
+		{"budget set manual", "bounds something"},
+		{"budget set manual --max-runs 0", "not above zero"},
+		{"budget set manual --max-runs 1 --window 1s", "too short"},
+		{"alerts --limit 0", "from 1 to 1000"},
+		{"run a --priority 11", "from -10 to 10"},
+		{"run a --os windows", "none of linux, darwin"},
+		{"run a --arch=", "--arch is empty"},
+		{"run a --min-disk much", "not a size"},
+		{"run a --retries 4", "from 0 to 3"},
+		{"run a --max-tokens 0", "not above zero"},
+		{"run a --fallback :m", "neither HARNESS nor HARNESS:MODEL"},
+		{"run a --fallback exec", "is no agent"},
+		{"run a --fallback claude --no-fallback", "contradict"},
+		{"exec --fallback claude -- true", "unknown flag"},
 		{"context use nope", `no context "nope"`},
 		{"context add x --hub ftp://x", "not a URL"},
 		{"context add x --hub https://u:p@x.test", "carries credentials"},
@@ -185,7 +211,7 @@ func TestTooMuchIsRefusedHere(t *testing.T) {
 
 func TestHelpIsAsAgreed(t *testing.T) {
 	s := newShell(t, "")
-	for _, line := range []string{"", "run", "exec", "dev", "job", "job list", "job logs", "job follow-up", "job pull", "hub", "hub run", "hub ticket", "hub backup", "runner", "runner run", "token create", "harness", "context"} {
+	for _, line := range []string{"", "run", "exec", "dev", "job", "job list", "job logs", "job follow-up", "job pull", "hub", "hub run", "hub ticket", "hub backup", "runner", "runner run", "runner drain", "circuit", "circuit open", "budget set", "job explain", "token create", "harness", "context"} {
 		args := append(strings.Fields(line), "--help")
 		if code := s.do(args...); code != 0 {
 			t.Errorf("tugline %s: exit %d\n%s", line, code, s.err)

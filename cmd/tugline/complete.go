@@ -83,9 +83,8 @@ func (a *app) completeJobFlags(c *cobra.Command) {
 	}
 	for flag, f := range map[string]cobra.CompletionFunc{
 		"harness": words(agents...), "permissions": words("read", "workspace", "full"), "commit": words("auto", "never"), "on-lost": words("hold", "rerun"),
-		"on": func(c *cobra.Command, _ []string, start string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			return a.completeRunners(c, nil, start)
-		},
+		"os": words("linux", "darwin"), "arch": words("amd64", "arm64"), "fallback": words(agents...),
+		"on": a.completeRunnerFlag,
 		"repo": func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveFilterDirs
 		},

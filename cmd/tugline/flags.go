@@ -31,6 +31,7 @@ type jobFlags struct {
 	firstResponse, queue time.Duration
 	detach               bool
 	key                  string
+	place                placeFlags
 }
 
 func (f *jobFlags) add(c *cobra.Command, agent bool) {
@@ -52,6 +53,7 @@ func (f *jobFlags) add(c *cobra.Command, agent bool) {
 		s.MarkHidden("harness")
 		s.MarkHidden("model")
 	}
+	f.place.add(s, agent)
 	s.StringVar(&f.permissions, "permissions", "", "what it may do, `P`: read, workspace (default) or full; the runner's owner sets the most")
 	s.StringArrayVar(&f.env, "env", nil, "environment entry `K=V` (repeatable); recorded, so never a credential")
 	s.StringArrayVar(&f.secrets, "secret", nil, "`NAME` of a secret in the runner owner's store (repeatable)")
@@ -97,7 +99,10 @@ func (f *jobFlags) submit(cmd *cobra.Command) (api.Submit, error) {
 			return s, err
 		}
 	}
-	var err error
+	err := f.place.put(cmd, &s)
+	if err != nil {
+		return s, err
+	}
 	if s.Require, err = pairs("require", f.require); err != nil {
 		return s, err
 	}

@@ -156,16 +156,16 @@ func (a *app) jobGetCommand() *cobra.Command {
 			if a.json {
 				return a.printRaw(raw)
 			}
-			a.describe(j)
+			a.describe(j, time.Now())
 			return nil
 		},
 	})
 }
 
 // describe shows all that a person may want to know of a job.
-func (a *app) describe(j *api.Job) {
+func (a *app) describe(j *api.Job, now time.Time) {
 	fmt.Fprintf(a.out, "job %s %s%s\n", j.ID, statePaint(j.State).on(a.colourOut(), stateText(j)), bracketed(j))
-	for _, f := range facts(j) {
+	for _, f := range facts(j, now) {
 		if f.value != "" {
 			fmt.Fprintf(a.out, "  %-12s %s\n", f.name, f.value)
 		}
@@ -175,39 +175,17 @@ func (a *app) describe(j *api.Job) {
 			break
 		}
 		fmt.Fprintf(a.out, "  turn %d: %s\n", tu.N, words(tu.State))
+		if tu.N == j.Turn && len(j.Attempts) > 0 {
+			for _, at := range j.Attempts {
+				fmt.Fprintf(a.out, "    attempt %d on %s: %s\n", at.N, line(at.Runner), attemptText(&at, now))
+			}
+			continue
+		}
 		for _, at := range tu.Attempts {
 			fmt.Fprintf(a.out, "    attempt %d on %s: %s\n", at.N, line(at.RunnerName), line(string(at.State)+" "+first(string(at.Failure), string(at.Code))+" "+at.Detail))
 		}
 	}
 	whatNext(a.out, a.colourOut(), j)
-}
-
-func (a *app) jobExplainCommand() *cobra.Command {
-	return a.jsonFlag(&cobra.Command{
-		Use: "explain ID", Aliases: []string{"why"}, Short: "Why a job is not running, runner by runner", Args: exactly("ID"), ValidArgsFunction: a.completeJobs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var e api.Explanation
-			if done, err := a.answer(cmd.Context(), reading(jobPath(args[0], "/explain"), nil), &e); done {
-				return err
-			}
-			text := line(e.Summary)
-			if !strings.HasPrefix(text, string(e.State)) {
-				text = words(e.State) + ": " + text
-			}
-			fmt.Fprintln(a.out, text)
-			if e.Ahead > 0 {
-				fmt.Fprintf(a.out, "%s before it in the queue.\n", plural(e.Ahead, "job is", "jobs are"))
-			}
-			if len(e.Runners) == 0 {
-				return nil
-			}
-			t := table{head: []string{"RUNNER", "CODE", "WHY NOT"}, full: !a.ttyOut}
-			for _, r := range e.Runners {
-				t.add(r.Runner, string(r.Code), r.Detail)
-			}
-			return t.print(a.out)
-		},
-	})
 }
 
 // jobAct makes a command that posts to a job and tells in words what it became. Where
@@ -283,7 +261,7 @@ func (a *app) jobSettleCommand(verb, short string) *cobra.Command {
 func (a *app) jobRetryCommand() *cobra.Command {
 	var grant bool
 	return a.jobAct("retry ID", "retry", "Queue the last turn of an ended job again", func(c *cobra.Command) {
-		c.Flags().BoolVar(&grant, "grant", false, "allow one attempt beyond the budget (admin)")
+		c.Flags().BoolVar(&grant, "grant", false, "give it a whole new budget of executions")
 	}, func() any { return api.Retry{Grant: grant} }, false, func(_, is *api.Job) string {
 		return "is queued again: " + words(is.State) + because(is)
 	})

@@ -83,16 +83,15 @@ func TestDescriptions(t *testing.T) {
 	var all strings.Builder
 	for _, j := range sampleJobs() {
 		s := newShell(t, "")
-		s.describe(&j)
+		s.describe(&j, noon)
 		all.WriteString(s.out.String() + "--\n")
 		s.summary(s.err, false, &j)
 		all.WriteString(strings.TrimPrefix(s.err.String(), "\n") + "====\n")
 	}
 	golden(t, "descriptions.txt", all.String())
 	s := newShell(t, "")
-	s.describeRunner(&api.Runner{ID: "r-1", Name: "studio", State: "online", LastBeat: before(2 * time.Second), Slots: api.Slots{Base: 4, Offered: 4, Used: 1}, Hold: &fleet.Hold{}, Labels: map[string]string{"b": "2", "a": "1"},
-		Version: "1.2", OS: "darwin", Arch: "arm64", Permissions: fleet.PermWorkspace, EnrolledAt: *before(72 * time.Hour), Transport: "ws", Alerts: []string{"runner.yaml is not valid"},
-		Harnesses: []fleet.HarnessInfo{{Name: "codex", Version: "0.1", SignedIn: "no", Detail: "no key"}}, Jobs: []fleet.JobID{"01j"}}, noon)
+	r := sampleRunners()[0]
+	s.describeRunner(&r, noon)
 	golden(t, "runner.txt", s.out.String())
 }
 
@@ -286,33 +285,14 @@ func TestLogsThatEndInsideAPiece(t *testing.T) {
 	}
 }
 
-func TestExplainForAProgramCutsNothing(t *testing.T) {
-	why := strings.Repeat("needs the label disk=fast and ", 8) + "a slot"
-	srv := script(t, map[string]http.HandlerFunc{
-		"GET /v1/jobs/01j/explain": func(w http.ResponseWriter, _ *http.Request) {
-			answer(w, 200, api.Explanation{State: fleet.Queued, Summary: "waits", Runners: []api.RunnerReason{{Runner: strings.Repeat("r", 60), Code: "labels", Detail: why}}})
-		},
-	})
-	s := newShell(t, srv.URL)
-	if got := s.must("job", "explain", "01j"); strings.Contains(got, "…") || !strings.Contains(got, strings.Repeat("r", 60)+"  labels  "+why+"\n") {
-		t.Errorf("into a pipe: %s", got)
-	}
-	s.ttyOut = true
-	has(t, "at a terminal", s.must("job", "explain", "01j"), "…")
-}
-
 func TestRetryBeyondTheBudgetNeedsAGrant(t *testing.T) {
-	attempts := make([]*fleet.Attempt, fleet.AttemptBudget)
-	for i := range attempts {
-		attempts[i] = &fleet.Attempt{N: i + 1, AcceptedAt: before(time.Hour)}
-	}
 	for _, c := range []struct {
 		job   api.Job
 		grant bool
 	}{
-		{api.Job{State: fleet.Failed, Turns: []*fleet.Turn{{N: 1, Attempts: attempts}}}, true},
-		{api.Job{State: fleet.Failed, Turns: []*fleet.Turn{{N: 1, Attempts: attempts, Granted: 1}}}, false},
-		{api.Job{State: fleet.Lost, Turns: []*fleet.Turn{{N: 1, Attempts: attempts[1:]}}}, false},
+		{api.Job{State: fleet.Failed, Budget: api.Executions{Used: 4, Of: 4}}, true},
+		{api.Job{State: fleet.Failed, Budget: api.Executions{Used: 4, Of: 8}}, false},
+		{api.Job{State: fleet.Lost, Budget: api.Executions{Used: 3, Of: 4}}, false},
 		{api.Job{State: fleet.Lost, Reason: fleet.Reason{Code: "budget"}}, true},
 	} {
 		c.job.ID = "01j"
@@ -329,7 +309,7 @@ func TestRevokedRunnerSaysHowItComesBack(t *testing.T) {
 	s := newShell(t, "")
 	s.describeRunner(&r, noon)
 	has(t, "the runner", s.out.String(), "runner studio revoked", "`tugline hub ticket --for studio`")
-	has(t, "its notes", runnerNotes(&r), "`tugline hub ticket --for studio`")
+	has(t, "its notes", runnerNotes(&r, noon), "`tugline hub ticket --for studio`")
 }
 
 func TestNoJobOfMany(t *testing.T) {

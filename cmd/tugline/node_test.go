@@ -198,7 +198,7 @@ func TestRunnerConfigCheck(t *testing.T) {
 	if code := s.do("runner", "config", "check", "--data-dir", dir); code != exitUsage {
 		t.Errorf("an invalid file: exit %d, want 2", code)
 	}
-	has(t, "the message", s.err.String(), "line 1", "0 to 64")
+	has(t, "the message", s.err.String(), "line 1", "0 to 16")
 }
 
 func TestHarnessParse(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 // summary shows what came of a job, and what can be done next.
 func (a *app) summary(w io.Writer, colour bool, j *api.Job) {
 	fmt.Fprintf(w, "\njob %s %s%s\n", j.ID, statePaint(j.State).on(colour, stateText(j)), bracketed(j))
-	for _, f := range facts(j) {
+	for _, f := range facts(j, time.Now()) {
 		if f.long || f.value == "" {
 			continue
 		}
@@ -89,7 +89,7 @@ type fact struct {
 	long        bool
 }
 
-func facts(j *api.Job) []fact {
+func facts(j *api.Job, now time.Time) []fact {
 	fs := []fact{
 		{name: "why", value: whyLine(j)},
 		{name: "verdict", value: verdictLine(j)},
@@ -102,6 +102,7 @@ func facts(j *api.Job) []fact {
 		{name: "base", value: j.BaseCommit, long: true},
 		{name: "head", value: j.HeadCommit, long: true},
 	}
+	fs = append(fs, choiceFacts(j, now)...)
 	if e := j.Evidence; e != nil {
 		for i, c := range e.Commits {
 			name := ""
@@ -233,11 +234,8 @@ func kindLine(j *api.Job) string {
 		return cut(line("exec "+strings.Join(argv, " ")), 100)
 	}
 	text := string(j.Kind) + " " + j.Harness
-	if m := first(j.ReportedModel, j.Model); m != "" {
+	if m := first(j.ReportedModel, j.Model); m != "" && modelLine(j) == "" {
 		text += ", model " + m
-		if j.Model != "" && j.ReportedModel != "" && j.Model != j.ReportedModel {
-			text += " (asked for " + j.Model + ")"
-		}
 	}
 	return line(text)
 }
@@ -288,7 +286,7 @@ func nextCommands(j *api.Job) (out [][2]string) {
 	add := func(cmd, what string) { out = append(out, [2]string{"tugline job " + cmd, what}) }
 	retry := func() {
 		if spent(j) {
-			add("retry --grant "+id, "allow one attempt beyond the budget and queue it again (admin)")
+			add("retry --grant "+id, "give it a new budget of executions and queue it again")
 		} else {
 			add("retry "+id, "queue it again")
 		}
@@ -325,19 +323,9 @@ func nextCommands(j *api.Job) (out [][2]string) {
 	return out
 }
 
-// spent says whether the newest turn has used up its attempts.
+// spent says whether the newest turn has used up its executions.
 func spent(j *api.Job) bool {
-	if len(j.Turns) == 0 {
-		return j.Reason.Code == "budget"
-	}
-	tu := j.Turns[len(j.Turns)-1]
-	n := 0
-	for _, a := range tu.Attempts {
-		if a.AcceptedAt != nil {
-			n++
-		}
-	}
-	return n >= fleet.AttemptBudget+tu.Granted
+	return j.Reason.Code == "budget" || j.Budget.Of > 0 && j.Budget.Used >= j.Budget.Of
 }
 
 // since gives the time that a job has taken or takes.

@@ -309,10 +309,12 @@ func (s *Server) explain(_ context.Context, in *struct {
 	}
 	e := s.look(v).Explain(j)
 	seen := s.seen()
-	out := api.Explanation{Job: j.ID, State: j.State, Summary: e.Summary, Ahead: e.Ahead, Index: v.Meta().Index, Seen: seen,
-		At: now().Add(-time.Duration(seen.Age) * time.Millisecond).UTC()}
+	out := api.Explanation{
+		Job: j.ID, State: j.State, Summary: e.Summary, Code: e.Code, Until: utc(e.Until), Change: e.Change, Ahead: e.Ahead, More: e.More, Notes: e.Notes,
+		Index: v.Meta().Index, Seen: seen, At: now().Add(-time.Duration(seen.Age) * time.Millisecond).UTC(),
+	}
 	for _, r := range e.Runners {
-		out.Runners = append(out.Runners, api.RunnerReason{Runner: r.Runner, Code: r.Code, Detail: r.Detail})
+		out.Runners = append(out.Runners, api.RunnerReason{Runner: r.Runner, Code: r.Code, Detail: r.Detail, Until: utc(r.Until), Change: r.Change})
 	}
 	return &struct{ Body api.Explanation }{out}, nil
 }

@@ -39,10 +39,15 @@ type Explanation struct {
 	Job     fleet.JobID    `json:"job"`
 	State   fleet.State    `json:"state"`
 	Summary string         `json:"summary"`
+	Code    fleet.Code     `json:"code,omitempty"`   // of what the summary says
+	Until   *time.Time     `json:"until,omitempty"`  // it may be over then by itself
+	Change  string         `json:"change,omitempty"` // what would change it
 	Ahead   int            `json:"ahead"`
 	Runners []RunnerReason `json:"runners,omitempty"`
-	Index   uint64         `json:"index"` // of the state that was looked at
-	At      time.Time      `json:"at"`    // of the presence that was looked at
+	More    int            `json:"more,omitempty"`  // runners that are left out
+	Notes   []string       `json:"notes,omitempty"` // warnings: they keep nobody from taking it
+	Index   uint64         `json:"index"`           // of the state that was looked at
+	At      time.Time      `json:"at"`              // of the presence that was looked at
 	Seen
 }
 
