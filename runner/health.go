@@ -133,8 +133,8 @@ func (h *health) ride(hb *wire.Heartbeat, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.told = offer{base: hb.Slots, automation: hb.Automation, declining: hb.Declining}
-	h.offered = hb.Slots > 0 || hb.Automation != nil && *hb.Automation > 0
-	if h.caches != nil && (hb.Full || !slices.Equal(h.caches, h.known)) {
+	h.offered = hb.Declining == ""
+	if h.caches != nil && (hb.Full || h.known == nil || !slices.Equal(h.caches, h.known)) {
 		all := slices.Clone(h.caches)
 		hb.Caches, h.known = &all, all
 	}

@@ -1,0 +1,247 @@
+package runner
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"tugline.dev/tugline/runner/journal"
+	"tugline.dev/tugline/shared/fleet"
+	"tugline.dev/tugline/shared/wire"
+)
+
+// sampling runs the loops of heartbeats and of samples in virtual time; next gives the
+// heartbeats as they leave.
+func sampling(t *testing.T, interval time.Duration, take func(context.Context) fleet.Health, test func(r *Runner, next func() wire.Heartbeat)) {
+	t.Helper()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		j, err := journal.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer j.Close()
+		r, err := New(Config{Dir: dir, Name: "box", Slots: 3, Self: "/self"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.journal, r.health.take = j, take
+		r.link = &link{r: r, keys: &keyring{id: &identity{}}, beatNow: make(chan bool, 1)}
+		q := &quietHub{frames: make(chan wire.Frame, 1), closed: make(chan struct{})}
+		s := &session{transport: q, interval: interval, done: make(chan struct{})}
+		ctx, cancel := context.WithCancel(t.Context())
+		r.work.Go(func() { r.link.beats(ctx, s) })
+		r.work.Go(func() { r.watchHealth(ctx) })
+		test(r, func() wire.Heartbeat {
+			f := <-q.frames
+			var hb wire.Heartbeat
+			if f.Type != wire.TypeHeartbeat || wire.Decode(f.Body, &hb) != nil {
+				t.Fatalf("frame of type %d: %s", f.Type, f.Body)
+			}
+			return hb
+		})
+		cancel()
+		s.end(context.Canceled)
+		r.work.Wait()
+	})
+}
+
+// A runner that offers capacity and has nothing to do is admissible by its sample at
+// every instant, however heartbeats and samples fall, and the samples cost few
+// heartbeats of their own.
+func TestSampleIsFreshAtEveryInstant(t *testing.T) {
+	for _, c := range []struct {
+		interval time.Duration
+		slowest  time.Duration // a sample
+		beats    int           // at most, in an hour
+	}{
+		{5 * time.Second, 250 * time.Millisecond, 930},
+		{30 * time.Second, 250 * time.Millisecond, 155},
+		{30 * time.Second, 6 * time.Second, 170}, // something hangs
+		{45 * time.Second, 6 * time.Second, 160}, // a hub that asks for less
+	} {
+		begun, samples, beats := time.Time{}, 0, 0
+		take := func(ctx context.Context) fleet.Health {
+			samples++
+			time.Sleep(time.Duration(rand.Int64N(int64(c.slowest))))
+			return fleet.Health{UserIdle: -1}
+		}
+		sampling(t, c.interval, take, func(_ *Runner, next func() wire.Heartbeat) {
+			begun = time.Now()
+			var at time.Time // of the receipt of what the hub has
+			var age time.Duration
+			for time.Since(begun) < time.Hour {
+				hb := next()
+				beats++
+				now := time.Now().Add(time.Duration(rand.Int64N(int64(2 * time.Second)))) // on its way
+				if hb.Health == nil {
+					continue
+				}
+				if hb.Health.Age < 0 || hb.Health.Age > fleet.HealthEvery+c.slowest {
+					t.Errorf("a sample of the age %v is told", hb.Health.Age)
+				}
+				if !at.IsZero() && now.Sub(at)+age > fleet.HealthFresh {
+					t.Errorf("interval %v: at %v the hub's sample was %v old", c.interval, time.Since(begun), now.Sub(at)+age)
+				}
+				at, age = now, hb.Health.Age
+			}
+		})
+		if samples < 170 || samples > 182 {
+			t.Errorf("interval %v: %d samples in an hour, want one every 20 s", c.interval, samples)
+		}
+		if beats > c.beats {
+			t.Errorf("interval %v: %d heartbeats in an hour, want %d at most", c.interval, beats, c.beats)
+		}
+	}
+}
+
+// Where nothing is offered samples are seldom, and the first one after that is not late.
+func TestSamplesRestWithoutCapacity(t *testing.T) {
+	samples := 0
+	take := func(context.Context) fleet.Health { samples++; return fleet.Health{UserIdle: -1} }
+	sampling(t, 10*time.Second, take, func(r *Runner, next func() wire.Heartbeat) {
+		r.mu.Lock()
+		r.owner.Paused = "away"
+		r.mu.Unlock()
+		for begun := time.Now(); time.Since(begun) < 30*time.Minute; {
+			next()
+		}
+		if samples < 29 || samples > 32 {
+			t.Errorf("%d samples in 30 minutes of pause, want one a minute", samples)
+		}
+		// Some heartbeats after a sample capacity is offered again.
+		for range 4 {
+			next()
+		}
+		r.mu.Lock()
+		r.owner.Paused = ""
+		r.mu.Unlock()
+		r.changed()
+		begun := time.Now()
+		for hb := next(); hb.Declining != "" || hb.Health == nil || hb.Health.Age > time.Second; hb = next() {
+			if time.Since(begun) > 2*time.Second {
+				t.Fatalf("no new sample after %v", time.Since(begun))
+			}
+		}
+	})
+}
+
+// What a sample changes in what is offered is told at once; its words wait.
+func TestSampleThatChangesTheOfferIsToldAtOnce(t *testing.T) {
+	h := fleet.Health{UserIdle: -1, CPU: &fleet.CPU{Count: 2, Load: 1}}
+	sampling(t, 2*time.Minute, func(context.Context) fleet.Health { return h }, func(r *Runner, next func() wire.Heartbeat) {
+		r.mu.Lock()
+		r.owner.MaxLoad = 1
+		r.mu.Unlock()
+		for begun := time.Now(); time.Since(begun) < 5*time.Minute; {
+			if hb := next(); hb.Declining != "" {
+				t.Fatalf("declining: %s", hb.Declining)
+			}
+		}
+		h.CPU = &fleet.CPU{Count: 2, Load: 8}
+		began := time.Now()
+		for hb := next(); hb.Declining == ""; hb = next() {
+		}
+		if took := time.Since(began); took > fleet.HealthEvery+time.Second {
+			t.Errorf("the load was told after %v", took)
+		}
+	})
+}
+
+func TestHealthOnHeartbeats(t *testing.T) {
+	h := newHealth(nil)
+	now := time.Now()
+	ride := func(full bool) *fleet.Health {
+		hb := wire.Heartbeat{Full: full, Slots: 1}
+		h.ride(&hb, now)
+		return hb.Health
+	}
+	if got := ride(true); got != nil {
+		t.Errorf("before the first sample: %+v", got)
+	}
+	if !h.keep(fleet.Health{Uptime: 1}, now.Add(-3*time.Second)) {
+		t.Error("the first sample does not ask for a heartbeat")
+	}
+	if got := ride(false); got == nil || got.Uptime != 1 || got.Age != 3*time.Second {
+		t.Errorf("a new sample: %+v", got)
+	}
+	if got := ride(false); got != nil {
+		t.Errorf("told twice in one session: %+v", got)
+	}
+	now = now.Add(10 * time.Second)
+	if got := ride(true); got == nil || got.Age != 13*time.Second {
+		t.Errorf("in a new session: %+v", got)
+	}
+	// A machine that slept: only the wall clock went on.
+	h.keep(fleet.Health{}, now)
+	h.at = now.Round(0).Add(-time.Hour)
+	if got := ride(false); got == nil || got.Age != time.Hour {
+		t.Errorf("after a sleep: %+v, want an age of an hour", got)
+	}
+	select {
+	case <-h.wake:
+	default:
+		t.Error("an old sample does not ask for a new one")
+	}
+
+	caches := func(full bool) *[]string {
+		hb := wire.Heartbeat{Full: full, Slots: 1}
+		h.ride(&hb, now)
+		return hb.Caches
+	}
+	if got := caches(true); got != nil {
+		t.Errorf("caches that are not known: %v", *got)
+	}
+	for _, step := range []struct {
+		has  []string
+		full bool
+		want *[]string
+	}{
+		{[]string{}, false, &[]string{}},
+		{[]string{}, false, nil},
+		{[]string{"a"}, false, &[]string{"a"}},
+		{nil, false, nil}, // could not be told: what was known stays
+		{[]string{"a"}, true, &[]string{"a"}},
+		{[]string{}, false, &[]string{}},
+	} {
+		h.has(step.has)
+		if diff := cmp.Diff(step.want, caches(step.full)); diff != "" {
+			t.Errorf("caches %v, full %v (-want +got):\n%s", step.has, step.full, diff)
+		}
+	}
+}
+
+// A real machine: the first heartbeats carry a sample, and what a job leaves is told.
+func TestRealSampleAndCache(t *testing.T) {
+	r := bare(t, "")
+	if v := r.fresh(t.Context(), r.cfg.workspace()); !v.Known || v.Free <= 0 {
+		t.Errorf("fresh = %+v", v)
+	}
+	repo := fleet.Repo{URL: "https://git.example.com/a.git"}
+	home := filepath.Join(r.cfg.cache(), "0123")
+	for _, dir := range []string{"g1.git", "used"} {
+		if err := os.MkdirAll(filepath.Join(home, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(home, "used", repo.CacheOf()), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.listCaches(t.Context()); !slices.Equal(got, []string{repo.CacheOf()}) {
+		t.Errorf("caches = %v", got)
+	}
+	if r.lastSample() != nil {
+		t.Error("there is a sample before one was taken")
+	}
+	r.health.keep(r.health.take(t.Context()), time.Now())
+	if h := r.lastSample(); h == nil || !h.Workspace.Known || h.Age < 0 || h.Age > time.Minute {
+		t.Errorf("sample = %+v", h)
+	}
+}
