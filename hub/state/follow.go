@@ -37,9 +37,8 @@ func (t *txn) goOn(j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt) bool {
 	}
 	switch step.Do {
 	case retry.Forward:
-		from := j.ChoiceOf(tu)
+		from, to := j.ChoiceOf(tu), j.Spec.Fallbacks[step.Choice-1]
 		tu.Choice = step.Choice
-		to := j.ChoiceOf(tu)
 		m := fleet.Transition{At: t.now(), Attempt: a.N, From: from, To: to, Class: a.Failure, Skipped: step.Skipped, Detail: fleet.CutText(a.Detail, maxMoveText)}
 		tu.Moves = append(tu.Moves[:len(tu.Moves):len(tu.Moves)], m)
 		t.queue(j, "fallback", "goes on with %s: attempt %d with %s ended %s", to, a.N, from, last)

@@ -3,6 +3,7 @@ package state
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,7 +18,7 @@ func seeds(t testing.TB) [][]byte {
 	g.submit(gridJob)
 	f := g.run(gridJob, "r1")
 	j := g.job(gridJob)
-	for _, c := range commandsOfGrid {
+	for _, c := range slices.Concat(commandsOfGrid, ruledCommands) {
 		g.try(aim(c.make(g, j, f, j.Current()), f))
 	}
 	g.try(&Set{Name: "a", Value: "b"})
@@ -25,6 +26,7 @@ func seeds(t testing.TB) [][]byte {
 	g.try(&RevokeToken{ID: "t"})
 	ofTheCluster(g)
 	ofMachines(g)
+	ofPlacement(g)
 	return g.log
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -13,11 +14,7 @@ const gridJob = fleet.JobID("job")
 
 // situations bring a job, on runners r1 and r2, into every state, and into the same
 // states by the ways that leave something behind.
-var situations = []struct {
-	name  string
-	state fleet.State
-	make  func(*rig)
-}{
+var situations = append([]situation{
 	{"queued", fleet.Queued, func(g *rig) { g.submit(gridJob) }},
 	{"assigned", fleet.Assigned, func(g *rig) { g.submit(gridJob); g.assign(gridJob, "r1") }},
 	{"preparing", fleet.Preparing, func(g *rig) {
@@ -85,7 +82,41 @@ var situations = []struct {
 		g.do(g.judged(gridJob, g.run(gridJob, "r1"), fleet.Accept))
 		g.raise()
 	}},
+}, ruledSituations...)
+
+type situation struct {
+	name  string
+	state fleet.State
+	make  func(*rig)
 }
+
+// ruledSituations are those that only the rules lead to.
+var ruledSituations = []situation{
+	{"waits for a retry", fleet.Queued, func(g *rig) { g.submit(gridJob); g.do(g.refusal(gridJob, g.ruledRun(gridJob, "r1"))) }},
+	{"fell forward", fleet.Queued, func(g *rig) {
+		g.submit(gridJob, fallback)
+		g.do(g.refusal(gridJob, g.ruledRun(gridJob, "r1")))
+	}},
+	{"and is given again", fleet.Assigned, func(g *rig) {
+		g.submit(gridJob, fallback)
+		g.do(g.refusal(gridJob, g.ruledRun(gridJob, "r1")))
+		g.ruledAssign(gridJob, "r2")
+	}},
+	{"budget used up", fleet.Blocked, func(g *rig) {
+		g.submit(gridJob, once)
+		g.do(g.refusal(gridJob, g.ruledRun(gridJob, "r1")))
+		g.now = g.now.Add(time.Hour)
+		g.do(g.refusal(gridJob, g.ruledRun(gridJob, "r1")))
+	}},
+	{"waits for a rerun", fleet.Queued, func(g *rig) {
+		g.submit(gridJob, rerun)
+		g.do(&LoseAttempt{Job: gridJob, Fence: g.ruledRun(gridJob, "r1"), Rules: 1})
+	}},
+}
+
+func fallback(s *fleet.Spec) { s.Fallbacks = []fleet.Choice{{Harness: "claude"}} }
+
+func once(s *fleet.Spec) { s.Retries = new(int); *s.Retries = 1 }
 
 func push(s *fleet.Spec) { s.Push = "refs/heads/x" }
 
@@ -233,6 +264,52 @@ var commandsOfGrid = []struct {
 	}},
 }
 
+// ruledCommands are commands under the rules.
+var ruledCommands = []struct {
+	name string
+	make func(g *rig, j *fleet.Job, f fleet.Fence, a *fleet.Attempt) Command
+}{
+	{"assign, ruled", func(g *rig, j *fleet.Job, _ fleet.Fence, _ *fleet.Attempt) Command {
+		g.now = g.now.Add(time.Hour)
+		return &AssignJob{Job: gridJob, Runner: "r2", Turn: j.Turn().N, Attempts: len(j.Turn().Attempts), Rules: 1, Base: 9, Choice: j.Turn().Choice}
+	}},
+	{"assign too soon", func(_ *rig, j *fleet.Job, _ fleet.Fence, _ *fleet.Attempt) Command {
+		return &AssignJob{Job: gridJob, Runner: "r2", Turn: j.Turn().N, Attempts: len(j.Turn().Attempts), Rules: 1, Base: 9, Choice: j.Turn().Choice}
+	}},
+	{"accept, ruled", func(_ *rig, _ *fleet.Job, f fleet.Fence, _ *fleet.Attempt) Command {
+		return &AcceptAttempt{Fence: f, Rules: 1}
+	}},
+	{"decline, ruled", func(_ *rig, _ *fleet.Job, f fleet.Fence, _ *fleet.Attempt) Command {
+		return &DeclineAttempt{Fence: f, Code: fleet.Storage, Rules: 1}
+	}},
+	{"finish, refused", func(g *rig, _ *fleet.Job, f fleet.Fence, _ *fleet.Attempt) Command { return g.refusal(gridJob, f) }},
+	{"finish, no Docker", func(g *rig, _ *fleet.Job, f fleet.Fence, _ *fleet.Attempt) Command {
+		c := g.refusal(gridJob, f)
+		c.Class = fleet.ClassDocker
+		return c
+	}},
+	{"finish, acted", func(g *rig, _ *fleet.Job, f fleet.Fence, _ *fleet.Attempt) Command {
+		c := g.refusal(gridJob, f)
+		c.Acted = true
+		return c
+	}},
+	{"finish, stalled", func(g *rig, _ *fleet.Job, f fleet.Fence, _ *fleet.Attempt) Command {
+		c := g.refusal(gridJob, f)
+		c.Class = fleet.ClassStalled
+		return c
+	}},
+	{"lose, ruled", func(_ *rig, _ *fleet.Job, f fleet.Fence, _ *fleet.Attempt) Command {
+		return &LoseAttempt{Job: gridJob, Fence: f, Rules: 1}
+	}},
+	{"gone, ruled", func(_ *rig, _ *fleet.Job, f fleet.Fence, _ *fleet.Attempt) Command {
+		return &AttemptGone{Job: gridJob, Fence: f, Rules: 1}
+	}},
+	{"retry, ruled", func(*rig, *fleet.Job, fleet.Fence, *fleet.Attempt) Command { return &RetryJob{Job: gridJob, Rules: 1} }},
+	{"retry, whole budget", func(*rig, *fleet.Job, fleet.Fence, *fleet.Attempt) Command {
+		return &RetryJob{Job: gridJob, Grant: true, Rules: 1}
+	}},
+}
+
 // aim names the job and the fence in commands that leave them open.
 func aim(c Command, f fleet.Fence) Command {
 	switch c := c.(type) {
@@ -284,7 +361,7 @@ func TestGrid(t *testing.T) {
 	used := map[Kind]bool{}
 	for _, s := range situations {
 		fmt.Fprintf(&out, "%s\n", s.name)
-		for _, c := range commandsOfGrid {
+		for _, c := range slices.Concat(commandsOfGrid, ruledCommands) {
 			g := newRig(t)
 			g.enrol("r1")
 			g.enrol("r2")
@@ -316,13 +393,7 @@ func TestGrid(t *testing.T) {
 	}
 	golden(t, "grid.txt", out.Bytes())
 	for _, s := range fleet.States {
-		if !slices.ContainsFunc(situations, func(x struct {
-			name  string
-			state fleet.State
-			make  func(*rig)
-		}) bool {
-			return x.state == s
-		}) {
+		if !slices.ContainsFunc(situations, func(x situation) bool { return x.state == s }) {
 			t.Errorf("state %s is not in the grid", s)
 		}
 	}

@@ -23,9 +23,9 @@ func sameButMeta(a, b []byte) bool {
 	return bytes.Equal(metaRow.ReplaceAll(a, nil), metaRow.ReplaceAll(b, nil))
 }
 
-// anyCommand draws a command that is likely, not certain, to make sense now.
-func anyCommand(t *rapid.T, m *Machine) Command {
-	v := m.View()
+// oldCommand draws a command of those that know no rules, as it is without them, which
+// is likely, not certain, to make sense now.
+func oldCommand(t *rapid.T, v View) Command {
 	id := jobID(rapid.SampledFrom([]int{0, 0, 0, 1, 1, 2, 3}).Draw(t, "job"))
 	runner := fleet.RunnerID(rapid.SampledFrom([]string{"r1", "r1", "r1", "r2", "r2", "r3"}).Draw(t, "runner"))
 	yes := rapid.Bool()
@@ -349,7 +349,8 @@ func checkStep(t *rapid.T, before, after View, c Command, res Result) {
 		})
 	}
 	checkNodes(t, before, after, c)
-	if a, ok := c.(*AssignJob); ok && res.Code == "" && !res.Repeated && after.Held(a.Runner) > a.Slots {
+	checkRules(t, before, after, c, res)
+	if a, ok := c.(*AssignJob); ok && a.Rules == 0 && res.Code == "" && !res.Repeated && after.Held(a.Runner) > a.Slots {
 		t.Fatalf("runner %s holds %d slots of %d", a.Runner, after.Held(a.Runner), a.Slots)
 	}
 }
@@ -442,6 +443,13 @@ func checkState(t *rapid.T, m *Machine) {
 	}
 	tx := m.current.Load().Txn(false)
 	each(tx, tableIdem, "id", func(i *Idem) bool { counts["idem"]++; counts["idem:"+i.Actor]++; return true })
+	for name, n := range map[string]int{"circuits": len(v.Circuits()), "budgets": len(v.Budgets()), "alerts": len(v.Alerts(fleet.MaxAlerts))} {
+		if n > 0 {
+			counts[name] = n
+		}
+	}
+	checkSlots(t, v)
+	checkBudgets(t, v)
 
 	var gotQueue, gotOpens, gotHolds []string
 	v.Queue(func(j *fleet.Job) bool {

@@ -25,6 +25,8 @@ var oldLogs = []struct {
 	{"log-keys", writeKeysLog},
 	{"log-v2", writeClusterLog},
 	{"log-machines", writeMachinesLog},
+	{"log-circuits", writeCircuitsLog},
+	{"log-v3", writeRulesLog},
 }
 
 // TestOldLogs replays committed logs to the states that they led to when they were

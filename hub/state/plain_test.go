@@ -23,7 +23,7 @@ func TestPlain(t *testing.T) {
 			Model: str("model"), Permissions: fleet.Permissions(str("permissions")), Argv: rapid.SliceOfN(text, 0, 3).Draw(t, "argv"),
 			ArgvBlob: fleet.Digest(str("blob")), On: str("on"), Push: str("push"), Commit: str("commit"), OnLost: str("on lost"),
 		}}
-		switch rapid.IntRange(0, 6).Draw(t, "rest") {
+		switch rapid.IntRange(0, 9).Draw(t, "rest") {
 		case 0:
 			submit.Spec.Repo = &fleet.Repo{URL: str("url")}
 		case 1:
@@ -34,6 +34,10 @@ func TestPlain(t *testing.T) {
 			submit.Spec.Secrets = []string{str("secret")}
 		case 4:
 			submit.Spec.Timeouts.Queue = 1
+		case 5:
+			submit.Spec.Priority, submit.Spec.MaxTokens = int(num("priority")), num("tokens")
+		case 6:
+			submit.Spec.Needs, submit.Spec.Retries, submit.Spec.Fallbacks = &fleet.Needs{}, new(int), []fleet.Choice{{Harness: str("choice")}}
 		}
 		finish := &FinishAttempt{
 			Job: fleet.JobID(str("job")), Fence: fence, Exit: fleet.Exit{Code: int(num("code")), Signal: str("signal"), Reason: str("reason"), Detail: str("detail")},
@@ -42,8 +46,9 @@ func TestPlain(t *testing.T) {
 			Output:     num("output"), Text: num("text"), Events: num("events"), Dropped: num("dropped"),
 			Evidence: &fleet.Evidence{NoRepo: rapid.Bool().Draw(t, "no repo")},
 			Verdict:  &fleet.Verdict{Decision: fleet.Decision(str("decision")), Reasons: rapid.SliceOfN(text, 0, 3).Draw(t, "reasons"), By: str("by")},
+			Rules:    rapid.IntRange(0, 1).Draw(t, "rules"), Footprint: rapid.SampledFrom([]int64{0, 1, -1}).Draw(t, "footprint"),
 		}
-		switch rapid.IntRange(0, 12).Draw(t, "more") {
+		switch rapid.IntRange(0, 14).Draw(t, "more") {
 		case 0:
 			finish.StartedAt = finish.FinishedAt.Add(-time.Second)
 		case 1:
@@ -64,11 +69,17 @@ func TestPlain(t *testing.T) {
 			finish.Evidence.Base = str("base")
 		case 9:
 			finish.Evidence.Stat.Files = 1
+		case 10:
+			finish.RetryAfter, finish.Acted = time.Duration(num("wait")), true
+		case 11:
+			finish.StatedEnd, finish.Account = str("end"), str("account")
 		}
 		for _, c := range []plain{
 			submit,
-			&AssignJob{Job: fleet.JobID(str("job")), Runner: fleet.RunnerID(str("runner")), Turn: int(num("turn")), Attempts: int(num("attempts")), Slots: int(num("slots"))},
-			&AcceptAttempt{Job: fleet.JobID(str("job")), Fence: fence, Permissions: fleet.Permissions(str("permissions")), BaseCommit: str("base"), Notes: rapid.SliceOfN(text, 0, 1).Draw(t, "notes")},
+			&AssignJob{Job: fleet.JobID(str("job")), Runner: fleet.RunnerID(str("runner")), Turn: int(num("turn")), Attempts: int(num("attempts")), Slots: int(num("slots")),
+				Rules: rapid.IntRange(0, 1).Draw(t, "rules"), Choice: rapid.IntRange(0, 2).Draw(t, "choice"), Reserve: rapid.SampledFrom([]int64{0, 1 << 40, -1}).Draw(t, "reserve"),
+				Probes: rapid.SliceOfN(text, 0, 1).Draw(t, "probes"), Base: rapid.IntRange(0, 2).Draw(t, "base"), Automation: rapid.IntRange(0, 2).Draw(t, "automation")},
+			&AcceptAttempt{Job: fleet.JobID(str("job")), Fence: fence, Permissions: fleet.Permissions(str("permissions")), BaseCommit: str("base"), Notes: rapid.SliceOfN(text, 0, 1).Draw(t, "notes"), Rules: rapid.IntRange(0, 1).Draw(t, "rules")},
 			&SealLog{Job: fleet.JobID(str("job")), Fence: fence, Output: num("output"), Events: num("events")},
 			finish,
 			&CancelJob{Job: fleet.JobID(str("job")), Abandon: rapid.Bool().Draw(t, "abandon")},
@@ -109,10 +120,11 @@ func TestPlainIsTaken(t *testing.T) {
 	for _, c := range []plain{
 		&SubmitJob{ID: "j", Spec: fleet.Spec{Kind: fleet.KindExec, Harness: "exec", Argv: []string{"make", "test"}, OnLost: "hold"}},
 		&AssignJob{Job: "j", Runner: "r-1", Turn: 1, Slots: 8}, &AcceptAttempt{Job: "j", Fence: f, Permissions: fleet.PermFull},
+		&AssignJob{Job: "j", Runner: "r-1", Turn: 1, Rules: 1, Choice: 2, Reserve: 1 << 30, Base: 2, Automation: 1}, &AcceptAttempt{Job: "j", Fence: f, Rules: 1},
 		&SealLog{Job: "j", Fence: f, Output: 12}, &CancelJob{Job: "j"},
 		&FinishAttempt{
 			Job: "j", Fence: f, Exit: fleet.Exit{Reason: "exited"}, Class: fleet.ClassOK, StartedAt: time.Unix(1, 2).UTC(), FinishedAt: time.Unix(3, 4).UTC(),
-			Output: 12, Text: 3, Events: 4, Evidence: &fleet.Evidence{NoRepo: true}, Verdict: &fleet.Verdict{Decision: fleet.Accept, Reasons: []string{"exit code 0"}, By: "gate"},
+			Output: 12, Text: 3, Events: 4, Evidence: &fleet.Evidence{NoRepo: true}, Verdict: &fleet.Verdict{Decision: fleet.Accept, Reasons: []string{"exit code 0"}, By: "gate"}, Rules: 1, Footprint: 9,
 		},
 	} {
 		var w printer
@@ -126,6 +138,7 @@ func TestPlainIsTaken(t *testing.T) {
 // FuzzPlain: whatever the short way takes, encoding/json takes and reads alike.
 func FuzzPlain(f *testing.F) {
 	for _, s := range []string{`{"job":"j"}`, `{"job":"j","fence":"1-2","output":1,"events":0}`, `{"job":"j","runner":"r","turn":1,"attempts":0,"slots":8}`,
+		`{"job":"j","runner":"r","turn":1,"attempts":0,"slots":0,"rules":1,"choice":1,"reserve":5,"base":1,"automation":2}`, `{"job":"j","fence":"1-2","rules":1}`,
 		`{"job":"j","fence":"1-2","permissions":"read","base_commit":"c"}`,
 		`{"job":"j","fence":"1-2","exit":{"code":0,"reason":"exited"},"class":"ok","started_at":"2026-01-02T03:04:05.6Z","finished_at":"2026-01-02T03:04:06Z","output":1,"text":1,"events":0,"evidence":{"commit_count":0,"stat":{"files":0,"insertions":0,"deletions":0},"bundle_checked":false,"no_repo":true},"verdict":{"decision":"accept","reasons":["exit code 0"],"by":"gate"}}`,
 		`{"id":"j","spec":{"kind":"exec","origin":{"kind":"manual"},"harness":"exec","permissions":"read","argv":["a","b"],"on_lost":"hold","timeouts":{}},"prompt":"p"}`} {

@@ -158,6 +158,27 @@ func (g *rig) run(id fleet.JobID, r fleet.RunnerID) fleet.Fence {
 	return f
 }
 
+// ruledAssign and ruledRun are assign and run under the rules, on a runner with plenty
+// of slots.
+func (g *rig) ruledAssign(id fleet.JobID, r fleet.RunnerID) fleet.Fence {
+	g.t.Helper()
+	tu := g.job(id).Turn()
+	return g.do(&AssignJob{Job: id, Runner: r, Turn: tu.N, Attempts: len(tu.Attempts), Rules: 1, Base: 9, Automation: 9, Choice: tu.Choice}).Fence
+}
+
+func (g *rig) ruledRun(id fleet.JobID, r fleet.RunnerID) fleet.Fence {
+	g.t.Helper()
+	f := g.ruledAssign(id, r)
+	g.do(&AcceptAttempt{Job: id, Fence: f, Rules: 1})
+	return f
+}
+
+// refusal gives the end of an attempt that its provider refused before it did anything.
+func (g *rig) refusal(id fleet.JobID, f fleet.Fence) *FinishAttempt {
+	return &FinishAttempt{Job: id, Fence: f, Exit: fleet.Exit{Code: 1, Reason: "exited"}, Class: fleet.ClassRateLimited, Detail: "slow down", FinishedAt: g.now, Rules: 1,
+		Verdict: &fleet.Verdict{Decision: fleet.Reject, By: "gate", Reasons: []string{"rate_limited: slow down"}}}
+}
+
 func (g *rig) finish(id fleet.JobID, f fleet.Fence) *FinishAttempt {
 	return &FinishAttempt{Job: id, Fence: f, Exit: fleet.Exit{Reason: "exited"}, Class: fleet.ClassOK, FinishedAt: g.now,
 		Evidence: &fleet.Evidence{Base: "base", Tip: "tip", CommitCount: 1, Descends: true, Bundle: digest("bundle")}}

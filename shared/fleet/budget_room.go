@@ -68,6 +68,9 @@ func (b *Budget) Room(s *Spec, now time.Time) (r Reservation, refused string, un
 			r.Tokens = max(left, 1)
 		}
 		if r.Tokens > left {
+			if r.Tokens > n.Tokens {
+				until = nil // no window is long enough
+			}
 			return Reservation{}, fmt.Sprintf("the budget of %s has no room: %d of %d tokens are used or held, and a run may take %d", b.Origin, use.Tokens, n.Tokens, r.Tokens), until
 		}
 	}
@@ -81,6 +84,9 @@ func (b *Budget) Room(s *Spec, now time.Time) (r Reservation, refused string, un
 			r.Wall = max(left, 1)
 		}
 		if r.Wall > left {
+			if r.Wall > n.Wall {
+				until = nil
+			}
 			return Reservation{}, fmt.Sprintf("the budget of %s has no room: %s of %s are used or held, and a run may take %s", b.Origin, use.Wall, n.Wall, r.Wall), until
 		}
 	}
