@@ -21,8 +21,12 @@ import (
 // Everywhere stands for the runner in the id of a circuit that is over all of them.
 const Everywhere fleet.RunnerID = "*"
 
-// KeepClosed is how long a closed circuit is remembered after its last change.
-const KeepClosed = 7 * 24 * time.Hour
+// How long a circuit is remembered: a closed one after its last change, and a half-open
+// one that nobody tries, since it could have been.
+const (
+	KeepClosed  = 7 * 24 * time.Hour
+	KeepUntried = 30 * 24 * time.Hour
+)
 
 // Moment is when something happens: the state's time, and the place in the log, by
 // which attempts assigned before are told from those assigned after.
@@ -69,16 +73,21 @@ func At(c *fleet.Circuit, now time.Time) fleet.CircuitState {
 	return fleet.CircuitHalf
 }
 
-// Forgettable says whether nothing is lost if a circuit is remembered no longer.
+// Forgettable says whether a circuit need not be remembered: it has been closed for long,
+// or half open for so long that what opened it, perhaps an account that is no more, is of
+// no interest to anybody.
 func Forgettable(c *fleet.Circuit, now time.Time) bool {
-	if At(c, now) != fleet.CircuitClosed {
-		return false
-	}
 	last := c.ChangedAt
-	if c.State == fleet.CircuitOpen && c.Until.After(last) {
+	if c.Until != nil && c.Until.After(last) {
 		last = *c.Until
 	}
-	return now.Sub(last) >= KeepClosed
+	switch At(c, now) {
+	case fleet.CircuitClosed:
+		return now.Sub(last) >= KeepClosed
+	case fleet.CircuitHalf:
+		return c.Probe == nil && now.Sub(last) >= KeepUntried
+	}
+	return false
 }
 
 // Of gives what the ids of the circuits start with that are over one runner alone.

@@ -183,9 +183,9 @@ func TestPrefixes(t *testing.T) {
 	}
 }
 
-// TestForgettable: what has been closed for a week is remembered no longer.
+// TestForgettable: what has been closed for a week, or half open for a month, is remembered no longer.
 func TestForgettable(t *testing.T) {
-	week := 7 * 24 * time.Hour
+	week, month := 7*24*time.Hour, 30*24*time.Hour
 	for _, x := range []struct {
 		c     fleet.Circuit
 		after time.Duration
@@ -195,8 +195,11 @@ func TestForgettable(t *testing.T) {
 		{fleet.Circuit{State: fleet.CircuitClosed}, week, true},
 		{fleet.Circuit{State: fleet.CircuitOpen, Class: fleet.CircuitBurst, Until: in(time.Hour)}, week, false},
 		{fleet.Circuit{State: fleet.CircuitOpen, Class: fleet.CircuitBurst, Until: in(time.Hour)}, week + time.Hour, true},
-		{fleet.Circuit{State: fleet.CircuitOpen, Class: fleet.CircuitQuota, Until: in(time.Hour)}, 9 * week, false},
-		{fleet.Circuit{State: fleet.CircuitHalf, Class: fleet.CircuitQuota, Until: in(time.Hour)}, 9 * week, false},
+		{fleet.Circuit{State: fleet.CircuitOpen, Class: fleet.CircuitQuota, Until: in(week)}, week, false},
+		{fleet.Circuit{State: fleet.CircuitOpen, Class: fleet.CircuitQuota, Until: in(time.Hour)}, month, false},
+		{fleet.Circuit{State: fleet.CircuitOpen, Class: fleet.CircuitQuota, Until: in(time.Hour)}, month + time.Hour, true},
+		{fleet.Circuit{State: fleet.CircuitHalf, Class: fleet.CircuitQuota, Until: in(-time.Hour)}, month, true},
+		{fleet.Circuit{State: fleet.CircuitHalf, Class: fleet.CircuitQuota, Until: in(-time.Hour), Probe: &fleet.CircuitProbe{}}, month, false},
 		{fleet.Circuit{State: fleet.CircuitBlocked, Class: fleet.CircuitAuth}, 9 * week, false},
 	} {
 		x.c.ChangedAt = noon
