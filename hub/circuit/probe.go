@@ -1,10 +1,6 @@
 package circuit
 
-import (
-	"time"
-
-	"tugline.dev/tugline/shared/fleet"
-)
+import "tugline.dev/tugline/shared/fleet"
 
 // Lease gives a half-open circuit to the one attempt that tries it.
 func Lease(c *fleet.Circuit, job fleet.JobID, m Moment) *fleet.Circuit {
@@ -21,11 +17,4 @@ func Release(c *fleet.Circuit, f fleet.Fence, m Moment) *fleet.Circuit {
 	d := clone(c)
 	d.Probe, d.ChangedAt = nil, m.Now
 	return d
-}
-
-// Expired says whether the lease of a circuit has run out: nothing showed its attempt
-// alive for the length of a lease. shown is when a heartbeat showed it last; zero if
-// none has.
-func Expired(c *fleet.Circuit, shown, now time.Time) bool {
-	return c.Probe != nil && now.Sub(later(c.Probe.At, shown)) > fleet.ProbeLease
 }

@@ -112,28 +112,15 @@ func TestHostProbes(t *testing.T) {
 	}
 }
 
-// TestLease: a lease runs out when nothing has shown its attempt for its length.
-func TestLease(t *testing.T) {
-	c := &fleet.Circuit{Probe: &fleet.CircuitProbe{At: noon}}
-	for _, x := range []struct {
-		shown, now time.Duration
-		want       bool
-	}{
-		{-1, 2 * time.Minute, false}, {-1, 2*time.Minute + 1, true}, {time.Minute, 3 * time.Minute, false}, {time.Minute, 3*time.Minute + 1, true},
-	} {
-		var shown time.Time
-		if x.shown >= 0 {
-			shown = noon.Add(x.shown)
-		}
-		if got := Expired(c, shown, noon.Add(x.now)); got != x.want {
-			t.Errorf("shown %v, looked at %v: %v", x.shown, x.now, got)
-		}
+// TestRelease: only who has a lease gives it back.
+func TestRelease(t *testing.T) {
+	f := fleet.Fence{Epoch: 1, Index: 4}
+	c := &fleet.Circuit{Probe: &fleet.CircuitProbe{Fence: f, At: noon}}
+	if Release(nil, f, Moment{}) != nil || Release(&fleet.Circuit{}, f, Moment{}) != nil || Release(c, fleet.Fence{Epoch: 1, Index: 5}, Moment{}) != nil {
+		t.Error("a lease of another, or of nobody, was taken back")
 	}
-	if Expired(&fleet.Circuit{}, time.Time{}, noon) {
-		t.Error("what nobody has cannot run out")
-	}
-	if Release(nil, fleet.Fence{}, Moment{}) != nil || Release(c, fleet.Fence{Epoch: 1, Index: 5}, Moment{}) != nil {
-		t.Error("a lease of another was taken back")
+	if got := Release(c, f, Moment{Now: noon}); got.Probe != nil || c.Probe == nil {
+		t.Errorf("%+v from %+v", got, c)
 	}
 }
 

@@ -350,6 +350,7 @@ func checkStep(t *rapid.T, before, after View, c Command, res Result) {
 	}
 	checkNodes(t, before, after, c)
 	checkRules(t, before, after, c, res)
+	checkCircuits(t, before, after, c, res)
 	if a, ok := c.(*AssignJob); ok && a.Rules == 0 && res.Code == "" && !res.Repeated && after.Held(a.Runner) > a.Slots {
 		t.Fatalf("runner %s holds %d slots of %d", a.Runner, after.Held(a.Runner), a.Slots)
 	}
