@@ -110,7 +110,6 @@ func (r *Runner) heartbeat(full bool) wire.Heartbeat {
 	hb.Slots, hb.Automation, hb.Declining, hb.LimitedBy = now.base, now.automation, now.declining, now.limitedBy
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.offered = now.counts()
 	for _, h := range r.ordered() {
 		v := h.attempt.View()
 		hb.Attempts = append(hb.Attempts, wire.AttemptView{

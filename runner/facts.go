@@ -266,30 +266,35 @@ func (r *Runner) watchDisk(ctx context.Context) {
 	tick := time.NewTicker(diskEvery)
 	defer tick.Stop()
 	for {
-		least := r.policy().MinFree
-		low := ""
-		if least > 0 {
-			v := r.fresh(ctx, r.cfg.Dir)
-			switch {
-			case ctx.Err() != nil:
-				return
-			case !v.Known:
-				low = "storage: the free space of the data directory is not known"
-			case v.Free < least:
-				low = fmt.Sprintf("storage: too little free space: %d MiB of the %d MiB that the owner wants left", v.Free>>20, least>>20)
-			}
-		}
-		r.mu.Lock()
-		changed := (low == "") != (r.lowDisk == "")
-		r.lowDisk = low
-		r.mu.Unlock()
-		if changed {
-			r.changed()
-		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
+		r.lookAtDisk(ctx)
+	}
+}
+
+// lookAtDisk looks once; the first time is before a hub hears what is offered.
+func (r *Runner) lookAtDisk(ctx context.Context) {
+	least := r.policy().MinFree
+	low := ""
+	if least > 0 {
+		v := r.fresh(ctx, r.cfg.Dir)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case !v.Known:
+			low = "storage: the free space of the data directory is not known"
+		case v.Free < least:
+			low = fmt.Sprintf("storage: too little free space: %d MiB of the %d MiB that the owner wants left", v.Free>>20, least>>20)
+		}
+	}
+	r.mu.Lock()
+	changed := (low == "") != (r.lowDisk == "")
+	r.lowDisk = low
+	r.mu.Unlock()
+	if changed {
+		r.changed()
 	}
 }

@@ -66,6 +66,7 @@ type testHub struct {
 	machine  *state.Machine
 	index    uint64
 	commands []state.Command
+	rules    bool                      // commands are decided by the rules of placement
 	refuse   func(state.Command) error // before it is committed
 	verdict  func(*fleet.Job, *wire.Finished) *fleet.Verdict
 }
@@ -155,6 +156,9 @@ func (h *testHub) Propose(_ context.Context, cmd state.Command) (state.Result, e
 			return state.Result{}, err
 		}
 	}
+	if h.rules {
+		cmd = state.WithRules(cmd, nil)
+	}
 	b, err := state.Encode(state.Head{At: time.Now(), Actor: "hub"}, cmd)
 	if err != nil {
 		return state.Result{}, err
@@ -225,7 +229,8 @@ func (h *testHub) submit(spec fleet.Spec, adjust ...func(*state.SubmitJob)) flee
 // assign gives a job to a runner and nudges it.
 func (h *testHub) assign(j fleet.JobID, r fleet.RunnerID) fleet.Fence {
 	h.t.Helper()
-	res := h.must(&state.AssignJob{Job: j, Runner: r, Turn: h.job(j).Turn().N, Slots: 1000})
+	turn := h.job(j).Turn()
+	res := h.must(&state.AssignJob{Job: j, Runner: r, Turn: turn.N, Attempts: len(turn.Attempts), Choice: turn.Choice, Slots: 1000, Base: 1000, Automation: 1000})
 	h.srv.Nudge(r)
 	return res.Fence
 }

@@ -213,10 +213,7 @@ func (r *Runner) offer() offer {
 	if !ever {
 		told.Automation = fleet.DefaultAutomation
 	}
-	var h *fleet.Health
-	if r.sampled != nil {
-		h = r.sampled()
-	}
+	h := r.sampled()
 	r.mu.Lock()
 	owner, disk := r.owner, cmp.Or(r.noRoom, r.lowDisk)
 	r.mu.Unlock()
@@ -232,27 +229,4 @@ func (r *Runner) slots(o Owner) int {
 		return r.cfg.Slots
 	}
 	return o.Slots
-}
-
-// offersOtherwise says whether the number of slots offered now is another than that of
-// the last heartbeat.
-func (r *Runner) offersOtherwise() bool {
-	now := r.offer()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return now.counts() != r.offered
-}
-
-// counts tells offers apart by what is taken, not by why.
-func (o offer) counts() offerCounts {
-	c := offerCounts{base: o.base, automation: fleet.MaxAutomation, declining: o.declining != ""}
-	if o.automation != nil {
-		c.automation = *o.automation
-	}
-	return c
-}
-
-type offerCounts struct {
-	base, automation int
-	declining        bool
 }

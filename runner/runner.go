@@ -67,7 +67,6 @@ type Runner struct {
 	alerts      map[string]string
 	told        *fleet.Limits        // of automation, by the hub; nil: never
 	sampled     func() *fleet.Health // the machine's last sample with its age, nil: there is none; never blocks
-	offered     offerCounts          // in the last heartbeat
 	lowDisk     string
 	noRoom      string    // what the disk did not take when it was last written to
 	noRoomAt    time.Time // when that was
@@ -153,6 +152,7 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 	}
 	r.loadOwner()
 	r.loadLimits()
+	r.lookAtDisk(ctx)
 	if r.footprints, err = openFootprints(r.cfg.Dir); err != nil {
 		r.log.Warn("what repositories take is learned anew", "err", err)
 	}
