@@ -25,7 +25,7 @@ func TestWhatAnEndTells(t *testing.T) {
 			state.FinishAttempt{RetryAfter: time.Minute, StatedEnd: "resets 3am", Acted: true, Account: "5f", Footprint: 7 << 30}},
 		{"below zero", wire.Finished{RetryAfter: -time.Minute, Footprint: -1}, state.FinishAttempt{}},
 		{"too much", wire.Finished{RetryAfter: 1 << 62, StatedEnd: strings.Repeat("x", 100<<10), Account: strings.Repeat("y", 100<<10), Footprint: 1 << 62},
-			state.FinishAttempt{RetryAfter: fleet.QuotaFarthest, StatedEnd: fleet.CutText(strings.Repeat("x", 100<<10), maxPath), Account: fleet.CutText(strings.Repeat("y", 100<<10), maxWord), Footprint: fleet.MaxFloor}},
+			state.FinishAttempt{RetryAfter: fleet.QuotaFarthest, StatedEnd: fleet.CutText(strings.Repeat("x", 100<<10), maxPath), Account: fleet.CutText(strings.Repeat("y", 100<<10), maxPath), Footprint: fleet.MaxFloor}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -204,7 +204,7 @@ func (x *session) finish(ctx context.Context, v state.View, j *fleet.Job, t *fle
 		SessionID: f.SessionID, Model: f.Model, Usage: f.Usage, StartedAt: x.plausible(a, f.StartedAt), FinishedAt: x.plausible(a, f.FinishedAt),
 		Output: f.Output, Text: f.Text, Events: f.Events, Dropped: f.Dropped, Evidence: recordable(f.Evidence), Verdict: x.srv.cfg.Judge(j, t, f),
 		RetryAfter: min(max(f.RetryAfter, 0), fleet.QuotaFarthest), StatedEnd: fleet.CutText(f.StatedEnd, maxPath), Acted: f.Acted,
-		Account: fleet.CutText(f.Account, maxWord), Footprint: min(max(f.Footprint, 0), fleet.MaxFloor),
+		Account: fleet.CutText(f.Account, maxPath), Footprint: min(max(f.Footprint, 0), fleet.MaxFloor),
 	})
 	x.srv.cfg.OnFree()
 	return err
