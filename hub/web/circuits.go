@@ -48,7 +48,7 @@ func (s *Server) circuitRoutes() {
 		if err := cmp.Or(checkWhy("reason", b.Reason), checkWhy("repaired", b.Repaired)); err != nil {
 			return nil, err
 		}
-		return s.changeCircuit(ctx, c, &state.ResetCircuit{ID: c.ID, Reason: b.Reason, Repaired: b.Repaired, Generation: &c.Generation})
+		return s.changeCircuit(ctx, *c, &state.ResetCircuit{ID: c.ID, Reason: b.Reason, Repaired: b.Repaired, Generation: &c.Generation})
 	}))
 	open := op(http.MethodPost, "/v1/circuits/open", "open-circuit", "Keep work away from a runner, a provider or a model", fleet.RoleOperator)
 	huma.Register(s.api, open, wrap(s, func(ctx context.Context, in *struct{ Body api.OpenCircuit }) (*circuitOut, error) {
@@ -56,22 +56,25 @@ func (s *Server) circuitRoutes() {
 		if err != nil {
 			return nil, err
 		}
-		return s.changeCircuit(ctx, &fleet.Circuit{ID: fleet.CircuitID(cmd.Scope, fleet.CircuitOperator, cmd.Runner, cmd.Provider, "", cmd.Model)}, cmd)
+		return s.changeCircuit(ctx, fleet.Circuit{}, cmd)
 	}))
 }
 
 // changeCircuit commits what a person decides about a circuit and shows what it is then.
-func (s *Server) changeCircuit(ctx context.Context, c *fleet.Circuit, cmd state.Command) (*circuitOut, error) {
-	if err := s.do(ctx, cmd); err != nil {
+func (s *Server) changeCircuit(ctx context.Context, was fleet.Circuit, cmd state.Command) (*circuitOut, error) {
+	res, err := s.cfg.Log.ProposeAs(ctx, asker(ctx), cmd)
+	if err != nil {
+		return nil, err
+	}
+	if err := refused(res); err != nil {
 		return nil, err
 	}
 	v := s.cfg.Log.View()
-	if is, ok := v.Circuit(c.ID); ok {
+	if is, ok := v.Circuit(res.ID); ok {
 		return &circuitOut{s.showCircuit(v, is)}, nil
 	}
-	closed := *c // closed, and not worth remembering
-	closed.State, closed.Until, closed.Probe = fleet.CircuitClosed, nil, nil
-	return &circuitOut{s.showCircuit(v, &closed)}, nil
+	was.ID, was.State, was.Until, was.Probe = res.ID, fleet.CircuitClosed, nil, nil // closed, and not worth remembering
+	return &circuitOut{s.showCircuit(v, &was)}, nil
 }
 
 // opening checks what a person wants work to be kept away from.

@@ -115,6 +115,32 @@ func TestSubmitLimits(t *testing.T) {
 		"an unknown field":             {`{"kind":"exec","argv":["true"],"urgency":1}`, 400, fleet.BadRequest, "urgency"},
 		"a field of a wrong type":      {`{"kind":"exec","argv":"true"}`, 400, fleet.BadRequest, "argv"},
 		"no body":                      {nil, 400, fleet.BadRequest, "body"},
+		"a priority too high":          {exec(func(s *api.Submit) { s.Priority = 11 }), 400, fleet.BadRequest, "priority 11 is not from -10 to 10"},
+		"a priority too low":           {exec(func(s *api.Submit) { s.Priority = -11 }), 400, fleet.BadRequest, "priority"},
+		"too many retries":             {exec(func(s *api.Submit) { n := 4; s.Retries = &n }), 400, fleet.BadRequest, "retries 4 is not from 0 to 3"},
+		"retries below zero":           {exec(func(s *api.Submit) { n := -1; s.Retries = &n }), 400, fleet.BadRequest, "retries"},
+		"tokens of a command":          {exec(func(s *api.Submit) { s.MaxTokens = 5 }), 400, fleet.BadRequest, "max_tokens belongs to kind agent"},
+		"tokens below zero":            {agent(func(s *api.Submit) { s.MaxTokens = -5 }), 400, fleet.BadRequest, "max_tokens -5"},
+		"tokens beyond measure":        {agent(func(s *api.Submit) { s.MaxTokens = 1e13 }), 400, fleet.BadRequest, "max_tokens"},
+		"a system nobody has":          {exec(func(s *api.Submit) { s.Needs = &fleet.Needs{OS: "windows"} }), 400, fleet.BadRequest, `needs.os "windows" is neither linux nor darwin`},
+		"a processor nobody has":       {exec(func(s *api.Submit) { s.Needs = &fleet.Needs{Arch: "x86_64"} }), 400, fleet.BadRequest, `needs.arch "x86_64" is neither amd64 nor arm64`},
+		"a version that is none":       {agent(func(s *api.Submit) { s.Needs = &fleet.Needs{HarnessVersion: "latest"} }), 400, fleet.BadRequest, "needs.harness_version"},
+		"a version of a command":       {exec(func(s *api.Submit) { s.Needs = &fleet.Needs{HarnessVersion: "1.2"} }), 400, fleet.BadRequest, "belongs to kind agent"},
+		"disk below zero":              {exec(func(s *api.Submit) { s.Needs = &fleet.Needs{Disk: -1} }), 400, fleet.BadRequest, "needs.disk -1"},
+		"memory beyond measure":        {exec(func(s *api.Submit) { s.Needs = &fleet.Needs{Memory: 1 << 51} }), 400, fleet.BadRequest, "needs.memory"},
+		"a need nobody knows":          {`{"kind":"exec","argv":["true"],"needs":{"gpu":true}}`, 400, fleet.BadRequest, "gpu"},
+		"fallbacks of a command":       {exec(func(s *api.Submit) { s.Fallbacks = []fleet.Choice{{Harness: "claude"}} }), 400, fleet.BadRequest, "fallbacks belong to kind agent"},
+		"fallbacks and none":           {agent(func(s *api.Submit) { s.NoFallback, s.Fallbacks = true, []fleet.Choice{{Harness: "claude"}} }), 400, fleet.BadRequest, "contradict"},
+		"a fallback on itself":         {agent(func(s *api.Submit) { s.Fallbacks = []fleet.Choice{{Harness: "codex"}} }), 400, fleet.BadRequest, `"codex" is there twice`},
+		"a fallback misspelt":          {agent(func(s *api.Submit) { s.Fallbacks = []fleet.Choice{{Harness: "claud"}} }), 400, fleet.BadRequest, `no harness "claud"`},
+		"a fallback on a command":      {agent(func(s *api.Submit) { s.Fallbacks = []fleet.Choice{{Harness: "exec"}} }), 400, fleet.BadRequest, "no agent's"},
+		"a fallback without harness":   {agent(func(s *api.Submit) { s.Fallbacks = []fleet.Choice{{Model: "opus"}} }), 400, fleet.BadRequest, "names no harness"},
+		"a fallback's model":           {agent(func(s *api.Submit) { s.Fallbacks = []fleet.Choice{{Harness: "claude", Model: "a b"}} }), 400, fleet.BadRequest, `model "a b" may`},
+		"17 fallbacks": {agent(func(s *api.Submit) {
+			for i := range 17 {
+				s.Fallbacks = append(s.Fallbacks, fleet.Choice{Harness: "claude", Model: fmt.Sprint("m", i)})
+			}
+		}), 413, fleet.TooLarge, "17 fallbacks; at most 16"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := w.stored()
