@@ -30,12 +30,12 @@ func (b *Board) alone(j *fleet.Job) (alone, time.Time) {
 		return keyHeld, time.Time{}
 	}
 	if b.budgets(); len(b.spent) > 0 {
-		if until, broke := b.isBroke(j); broke {
+		if until, broke := b.isBroke(j, b.drawnOn(nil, j.Spec.Automated(), j.Spec.Origin.OriginKey())); broke {
 			return noBudget, until
 		}
 	}
 	if b.careful().any {
-		if why, until := b.care.holds(j, b.l.Now); why != "" {
+		if _, until, kept := b.care.keeps(j, b.l.Now); kept {
 			return begun, until
 		}
 	}
@@ -65,7 +65,8 @@ func (b *Board) tellAlone(j *fleet.Job) Reason {
 		}
 	case begun:
 		r.Code, r.Change = fleet.Conflict, "what the runners say of it"
-		r.Detail, _ = b.care.holds(j, b.l.Now)
+		name, _, _ := b.care.keeps(j, b.l.Now)
+		r.Detail = b.care.why(name)
 	}
 	return r
 }
@@ -111,21 +112,32 @@ func (b *Board) careful() *raised {
 
 // asked is all of a job that a budget goes by.
 type asked struct {
-	origin string
+	of     *fleet.Budget
 	agent  bool
 	tokens int64
 	wall   time.Duration
 }
 
-// isBroke says whether a budget of the job's origin has no room for it, and until when,
-// if that is known. One that has none has none for the rest of the look.
-func (b *Board) isBroke(j *fleet.Job) (until time.Time, broke bool) {
-	for _, key := range j.Spec.Origin.OriginKeys() {
-		u := b.spent[key]
-		if u == nil {
-			continue
-		}
-		a := asked{key, j.Spec.Kind == fleet.KindAgent, j.Spec.MaxTokens, j.Spec.Timeouts.Total}
+// drawnOn gives the budgets that an origin draws on.
+func (b *Board) drawnOn(out []*fleet.Budget, automated bool, origin string) []*fleet.Budget {
+	if u := b.spent[origin]; u != nil {
+		out = append(out, u)
+	}
+	kind := fleet.Manual
+	if automated {
+		kind = fleet.Automation
+	}
+	if u := b.spent[kind]; u != nil && kind != origin {
+		out = append(out, u)
+	}
+	return out
+}
+
+// isBroke says whether one of the budgets has no room for the job, and until when, if that
+// is known. One that has none has none for the rest of the look.
+func (b *Board) isBroke(j *fleet.Job, of []*fleet.Budget) (until time.Time, broke bool) {
+	for _, u := range of {
+		a := asked{u, j.Spec.Kind == fleet.KindAgent, j.Spec.MaxTokens, j.Spec.Timeouts.Total}
 		if until, broke = b.broke[a]; broke {
 			return until, true
 		}

@@ -146,7 +146,7 @@ func excluded(j *fleet.Job, r *fleet.Runner, now time.Time) (fleet.Exclusion, bo
 }
 
 // unfit says what of the machine stands against it: what it could do, were it well.
-func (b *Board) unfit(w *want, c *candidate) bar {
+func (b *Board) unfit(w *wanted, c *candidate) bar {
 	if w.docker && !c.docker(b.l.Now) {
 		return noDocker
 	}
@@ -154,7 +154,7 @@ func (b *Board) unfit(w *want, c *candidate) bar {
 		if !c.recent {
 			return diskUnknown
 		}
-		if got := c.lowDisk(auto, b.floor, max(w.needs.Disk, b.expects(w, auto))); got != open {
+		if got := c.lowDisk(auto, b.floor, w.room()); got != open {
 			return got
 		}
 	}
@@ -169,19 +169,10 @@ func (b *Board) unfit(w *want, c *candidate) bar {
 	return open
 }
 
-// expects is what a job of an automation is expected to take of the disk; a person may
-// try whether it fits all the same.
-func (b *Board) expects(w *want, auto bool) int64 {
-	if !auto {
-		return 0
-	}
-	return b.reserve(w)
-}
-
 // refused says whether circuits keep the job from the runner, and if they do not, which
 // ones it is to try.
 func (b *Board) refused(ask *fleet.Job, c *candidate) (refused bool, probes []string) {
-	if !b.circuits().Touches(c.r.ID) {
+	if !b.tried() || !b.circuits().Touches(c.r.ID) {
 		return false, nil
 	}
 	a := circuit.AskOf(ask, c.r)
@@ -208,7 +199,7 @@ func (c *candidate) room(auto bool) bar {
 
 // first gives the first thing that stands against the runner's taking the job, and the
 // circuits that it would have to try if nothing does.
-func (b *Board) first(w *want, j *fleet.Job, c *candidate) (bar, []string) {
+func (b *Board) first(w *wanted, j *fleet.Job, c *candidate) (bar, []string) {
 	if got := w.unable(c.r); got != open {
 		return got, nil
 	}
@@ -216,7 +207,7 @@ func (b *Board) first(w *want, j *fleet.Job, c *candidate) (bar, []string) {
 }
 
 // then is first for a runner that is able.
-func (b *Board) then(w *want, j *fleet.Job, c *candidate) (bar, []string) {
+func (b *Board) then(w *wanted, j *fleet.Job, c *candidate) (bar, []string) {
 	if got := c.away(b.l.Now); got != open {
 		return got, nil
 	}

@@ -24,6 +24,8 @@ type Board struct {
 
 	// What follows counts what is flying, and what was picked.
 	lines   *circuit.Set
+	some    bool                     // there are any
+	bars    map[line]set             // candidates that circuits or Docker keep from work
 	away    map[fleet.JobID]bool     // jobs that are flying
 	held    map[string]*int          // slots by origin
 	holders map[string]fleet.JobID   // of concurrency keys that were looked up; empty: nobody
@@ -146,17 +148,28 @@ func at(cs []candidate, id fleet.RunnerID) (int, bool) {
 // circuits gives the circuits that are not closed, those that are being tried marked.
 func (b *Board) circuits() *circuit.Set {
 	if b.lines == nil {
-		b.lines = circuit.NewSet(b.v.Circuits())
+		all := b.v.Circuits()
+		b.lines, b.some = circuit.NewSet(all), len(all) > 0
 	}
 	return b.lines
 }
 
-// reserve is what a job is expected to take of its runner's disk.
-func (b *Board) reserve(w *want) int64 {
-	if !w.inRepo {
-		return 0
+// tried says whether there are any circuits.
+func (b *Board) tried() bool { return b.circuits() != nil && b.some }
+
+// wanted works out what a job wants, as one look needs it.
+func (b *Board) wanted(j *fleet.Job) *wanted {
+	w := &wanted{want: wantOf(j)}
+	b.expect(w)
+	return w
+}
+
+// expect finds out what a job is expected to take of its runner's disk.
+func (b *Board) expect(w *wanted) {
+	w.cache, w.reserve = w.cacheOf(), 0
+	if w.cache != "" {
+		w.reserve = b.v.Footprint(w.cache) + fleet.FootprintRoom
 	}
-	return b.v.Footprint(w.cacheOf()) + fleet.FootprintRoom
 }
 
 // waits says whether the proposal for the assignment would still be taken: the job waits

@@ -24,14 +24,14 @@ type verdict struct {
 
 // verdicts gives what stands against each runner, the nearest to taking the job first.
 // Among those that would take it that is the one that Pick would choose.
-func (b *Board) verdicts(w *want, j *fleet.Job) []verdict {
+func (b *Board) verdicts(w *wanted, j *fleet.Job) []verdict {
 	cs := b.candidates()
 	vs := make([]verdict, len(cs))
 	for i := range cs {
 		got, _ := b.first(w, j, &cs[i])
 		vs[i] = verdict{got, i}
 	}
-	cache, auto := w.cacheOf(), w.automated()
+	auto := w.automated()
 	slices.SortStableFunc(vs, func(x, y verdict) int {
 		if c := cmp.Compare(y.bar-1, x.bar-1); c != 0 { // nothing is nearest
 			return c
@@ -40,7 +40,7 @@ func (b *Board) verdicts(w *want, j *fleet.Job) []verdict {
 			return 0
 		}
 		p, q := &cs[x.at], &cs[y.at]
-		return cmp.Or(boolCompare(q.warm(cache), p.warm(cache)), cmp.Compare(q.free(auto), p.free(auto)))
+		return cmp.Or(boolCompare(q.warm(w.cache), p.warm(w.cache)), cmp.Compare(q.free(auto), p.free(auto)))
 	})
 	return vs
 }
@@ -76,22 +76,22 @@ func (b *Board) Explain(j *fleet.Job) Explanation {
 		e.Summary = recorded(j)
 		return e
 	}
-	w := wantOf(j)
-	vs := b.verdicts(&w, j)
-	e.take(b.sum(&w, j, vs))
+	w := b.wanted(j)
+	vs := b.verdicts(w, j)
+	e.take(b.sum(w, j, vs))
 	e.Ahead = b.before(j)
 	for n, x := range vs {
 		if n == runnersTold {
 			e.More = len(vs) - n
 			break
 		}
-		r := b.tell(x.bar, &w, j, &b.m.candidates[x.at])
+		r := b.tell(x.bar, w, j, &b.m.candidates[x.at])
 		if x.bar == open && (n > 0 || e.Code != "") {
 			r.Detail = "could take it" + strings.TrimPrefix(r.Detail, "takes it next")
 		}
 		e.Runners = append(e.Runners, r)
 	}
-	e.Notes = b.notes(&w, vs)
+	e.Notes = b.notes(w, vs)
 	return e
 }
 
@@ -100,8 +100,8 @@ func (b *Board) Why(j *fleet.Job) Reason {
 	if j.State != fleet.Queued {
 		return Reason{Detail: recorded(j)}
 	}
-	w := wantOf(j)
-	return b.sum(&w, j, b.verdicts(&w, j))
+	w := b.wanted(j)
+	return b.sum(w, j, b.verdicts(w, j))
 }
 
 func recorded(j *fleet.Job) string {
@@ -114,7 +114,7 @@ func (e *Explanation) take(r Reason) {
 
 // sum gives the one reason that says most: what keeps the job waiting whatever runners
 // there are, or else the runner that is nearest to taking it.
-func (b *Board) sum(w *want, j *fleet.Job, vs []verdict) Reason {
+func (b *Board) sum(w *wanted, j *fleet.Job, vs []verdict) Reason {
 	if r := b.tellAlone(j); r.Code != "" {
 		return r
 	}
@@ -163,11 +163,10 @@ func (b *Board) before(j *fleet.Job) (n int) {
 }
 
 // notes warns of what keeps no runner from a person's job, and may spoil it.
-func (b *Board) notes(w *want, vs []verdict) (notes []string) {
+func (b *Board) notes(w *wanted, vs []verdict) (notes []string) {
 	if w.automated() {
 		return nil
 	}
-	need := b.reserve(w)
 	for _, x := range vs {
 		if x.bar.lasts() || x.bar >= held && x.bar <= fresh {
 			continue
@@ -178,10 +177,10 @@ func (b *Board) notes(w *want, vs []verdict) (notes []string) {
 		switch c := &b.m.candidates[x.at]; {
 		case !c.recent:
 			notes = append(notes, fmt.Sprintf("%s %s", c.r.Name, c.unknown(diskUnknown)))
-		case c.avail < need:
-			notes = append(notes, fmt.Sprintf("%s has %s free at %s%s, and the repository's jobs are expected to take %s", c.r.Name, size(c.health.Workspace.Free), pathOf(c.health.Workspace), c.promised(), size(need)))
+		case c.avail < w.reserve:
+			notes = append(notes, fmt.Sprintf("%s has %s free at %s%s, and the repository's jobs are expected to take %s", c.r.Name, size(c.health.Workspace.Free), pathOf(c.health.Workspace), c.promised(), size(w.reserve)))
 		case c.lowDisk(true, b.floor, 0) != open:
-			notes = append(notes, fmt.Sprintf("%s %s", c.r.Name, b.tell(c.lowDisk(true, b.floor, 0), &want{origin: fleet.Automation}, nil, c).Detail))
+			notes = append(notes, fmt.Sprintf("%s %s", c.r.Name, b.tell(c.lowDisk(true, b.floor, 0), &wanted{want: want{origin: fleet.Automation}}, nil, c).Detail))
 		}
 	}
 	return notes
@@ -192,16 +191,16 @@ func (b *Board) obstacle(j *fleet.Job) string {
 	if r := b.tellAlone(j); r.Code != "" {
 		return r.Detail
 	}
-	w := wantOf(j)
-	vs := b.verdicts(&w, j)
+	w := b.wanted(j)
+	vs := b.verdicts(w, j)
 	if len(vs) == 0 || vs[0].bar.lasts() && (len(vs) == 1 || w.bound != "") {
-		return b.sum(&w, j, vs).Detail
+		return b.sum(w, j, vs).Detail
 	}
 	could := !vs[0].bar.lasts()
 	slices.SortFunc(vs, func(x, y verdict) int { return cmp.Compare(x.at, y.at) })
 	var whys []string
 	for _, x := range vs[:min(len(vs), reasonsTold)] {
-		r := b.tell(x.bar, &w, j, &b.m.candidates[x.at])
+		r := b.tell(x.bar, w, j, &b.m.candidates[x.at])
 		if x.bar == open {
 			r.Detail = "could take it only now"
 		}

@@ -10,9 +10,9 @@ func (b *Board) Refusal(j *fleet.Job, r *fleet.Runner) Reason {
 	if !ok {
 		return Reason{Runner: r.Name, Code: fleet.RunnerUnknown, Detail: "was removed", Change: "enrol it anew"}
 	}
-	w := wantOf(j)
-	got, _ := b.first(&w, j, &cs[i])
-	return b.tell(got, &w, j, &cs[i])
+	w := b.wanted(j)
+	got, _ := b.first(w, j, &cs[i])
+	return b.tell(got, w, j, &cs[i])
 }
 
 // Misplaced says why an assignment that its runner has not accepted yet had better go back
@@ -28,18 +28,18 @@ func (b *Board) Misplaced(j *fleet.Job, a *fleet.Attempt) Reason {
 	if a.AssignedAt.After(c.sampled(b.l.Now)) {
 		c.avail += a.Reserve // what it is expected to take is not in its own way
 	}
-	w := wantOf(j)
+	w := b.wanted(j)
 	got := w.unable(c.r)
 	if got == open {
 		got = c.away(b.l.Now)
 	}
 	if got == open {
-		got = b.unfit(&w, &c)
+		got = b.unfit(w, &c)
 	}
 	if got == open || got == fresh {
 		return Reason{Runner: c.r.Name}
 	}
-	return b.tell(got, &w, j, &c)
+	return b.tell(got, w, j, &c)
 }
 
 // Capable says whether the runner could take the job were it connected, free and well:

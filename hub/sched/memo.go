@@ -24,13 +24,20 @@ type Memo struct {
 	ables      map[want]*able
 	candidates []candidate
 	room       [2][fleet.MaxSlots + 1]set // candidates by how many slots they have left, for manual work and for automation
+	takers     set                        // candidates with slots left, for either
 	scratch    set
 	caches     map[string][]int32 // candidates with a warm cache, by its name
-	rests      []bool             // by want: nobody takes such a job any more in this look
+	keys       []key
+	byKey      map[string]int32
+	rests      []bool // by want: nobody takes such a job any more in this look
 }
 
-// maxWants bounds the kinds of jobs that are remembered although none is queued.
-const maxWants = 4096
+// maxWants bounds the kinds of jobs that are remembered although none is queued, and
+// maxKeys the concurrency keys.
+const (
+	maxWants = 4096
+	maxKeys  = 2 * state.MaxQueue
+)
 
 // row is a queued job.
 type row struct {
@@ -39,8 +46,18 @@ type row struct {
 	queued int64 // since then, in nanoseconds of Unix time
 	want   int32
 	lane   int32
-	again  bool // it was queued later than submitted
-	alone  bool // something of its own may keep it waiting: a key, a pause
+	key    int32 // its concurrency key, counted from 1; 0: it has none
+	again  bool  // it was queued later than submitted
+
+	notBefore int64 // a retry waits until then, as queued; 0: it does not
+}
+
+// key is a concurrency key with what one look finds out about it.
+type key struct {
+	name  string
+	known bool
+	held  bool
+	by    *fleet.Job // that holds it; nil: one that was picked
 }
 
 // wanted is a want with what one look finds out about it.
@@ -51,6 +68,15 @@ type wanted struct {
 	pool    set  // candidates that would take it, as far as is known: who turns out not to is dropped
 	cache   string
 	reserve int64
+}
+
+// room is what must be free where the job works: what it requires and, of an automation,
+// what it is expected to take; a person may try whether it fits all the same.
+func (w *wanted) room() int64 {
+	if w.automated() {
+		return max(w.needs.Disk, w.reserve)
+	}
+	return w.needs.Disk
 }
 
 // laneKey names the jobs that wait behind each other: the oldest goes first.
@@ -66,7 +92,9 @@ type lane struct {
 	late []int32 // those that were queued again, behind jobs submitted after them
 
 	next, nextLate int
-	held           *int // slots of its origin, in this look
+	automated      bool
+	held           *int            // slots of its origin, in this look
+	spent          []*fleet.Budget // of its origin
 }
 
 // able is who is able to do what is wanted.
@@ -130,11 +158,14 @@ func (m *Memo) able(w want) set {
 
 // read brings the queue up to the state: what has not changed since is kept.
 func (m *Memo) read(v state.View) {
-	if m.places == nil || len(m.wants)+len(m.lanes) > maxWants && len(m.wants) > 2*m.live() || len(m.lanes) > 4*maxWants {
-		m.rows, m.wants, m.places, m.lanes, m.byLane = nil, nil, map[want]int32{}, nil, map[laneKey]int32{}
+	if m.places == nil || len(m.wants)+len(m.lanes) > maxWants && len(m.wants) > 2*m.live() || len(m.lanes) > 4*maxWants || len(m.keys) > maxKeys {
+		*m = Memo{runners: m.runners, listed: m.listed, ables: m.ables, candidates: m.candidates, room: m.room, takers: m.takers, places: map[want]int32{}, byLane: map[laneKey]int32{}, byKey: map[string]int32{}}
 	}
 	for _, w := range m.wants {
 		w.rows, w.ready = 0, false
+	}
+	for i := range m.keys {
+		m.keys[i].known, m.keys[i].held, m.keys[i].by = false, false, nil
 	}
 	for _, l := range m.lanes {
 		l.rows, l.late, l.next, l.nextLate = l.rows[:0], l.late[:0], 0, 0
@@ -188,7 +219,19 @@ func (m *Memo) live() (n int) {
 // rowOf works out a job.
 func (m *Memo) rowOf(j *fleet.Job) row {
 	t := j.Turn()
-	r := row{job: j, seq: j.Seq, queued: t.QueuedAt.UnixNano(), again: !t.QueuedAt.Equal(j.CreatedAt), alone: j.Spec.ConcurrencyKey != "" || t.NotBefore != nil}
+	r := row{job: j, seq: j.Seq, queued: t.QueuedAt.UnixNano(), again: !t.QueuedAt.Equal(j.CreatedAt)}
+	if t.NotBefore != nil {
+		r.notBefore = t.NotBefore.UnixNano()
+	}
+	if k := j.Spec.ConcurrencyKey; k != "" {
+		i, ok := m.byKey[k]
+		if !ok {
+			m.keys = append(m.keys, key{name: k})
+			i = int32(len(m.keys))
+			m.byKey[k] = i
+		}
+		r.key = i
+	}
 	w := wantOf(j)
 	i, ok := m.places[w]
 	if !ok {
@@ -200,7 +243,7 @@ func (m *Memo) rowOf(j *fleet.Job) row {
 	k := laneKey{j.Spec.Origin.OriginKey(), j.Spec.Priority}
 	if i, ok = m.byLane[k]; !ok {
 		i = int32(len(m.lanes))
-		m.lanes = append(m.lanes, &lane{laneKey: k})
+		m.lanes = append(m.lanes, &lane{laneKey: k, automated: j.Spec.Automated()})
 		m.byLane[k] = i
 	}
 	r.lane = i

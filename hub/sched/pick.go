@@ -30,10 +30,10 @@ func (b *Board) Pick() Plan {
 	}
 	m := b.m
 	m.read(b.v)
-	for _, l := range m.lanes {
-		l.held = b.slots(l.origin)
-	}
 	b.budgets()
+	for _, l := range m.lanes {
+		l.held, l.spent = b.slots(l.origin), b.drawnOn(l.spent[:0], l.automated, l.origin)
+	}
 	b.careful()
 	for len(plan.Assign) < b.l.Limit {
 		var best *lane
@@ -65,6 +65,9 @@ func (b *Board) Pick() Plan {
 		})
 		b.give(i, w)
 		b.count(job.job, probes)
+		if job.key > 0 {
+			m.keys[job.key-1].held, m.keys[job.key-1].by = true, nil
+		}
 	}
 	return plan
 }
@@ -77,6 +80,7 @@ func (b *Board) sort(cs []candidate) (n int) {
 			b.m.room[kind][k] = b.m.room[kind][k].room(len(cs))
 		}
 	}
+	b.m.takers = b.m.takers.room(len(cs))
 	clear(b.m.caches)
 	for i := range cs {
 		c := &cs[i]
@@ -91,6 +95,7 @@ func (b *Board) sort(cs []candidate) (n int) {
 			continue
 		}
 		n++
+		b.m.takers.add(i)
 		b.m.room[0][level(manual)].add(i)
 		b.m.room[1][level(automation)].add(i)
 	}
@@ -127,32 +132,58 @@ func (b *Board) give(i int, w *wanted) {
 func (b *Board) servable(l *lane, plan *Plan) *row {
 	for {
 		r := l.head(b.m.rows)
-		if r == nil || !b.m.rests[r.want] && (!b.special(r) || !b.waiting(r, plan)) {
+		if r == nil || !b.m.rests[r.want] && !b.waits(l, r, plan) {
 			return r
 		}
 		l.pass(r, b.m.rows)
 	}
 }
 
-// special says whether something beside the want and the runners may keep a job waiting.
-func (b *Board) special(r *row) bool {
-	return r.alone || len(b.away) > 0 || len(b.spent) > 0 || b.care.any
-}
-
-func (b *Board) waiting(r *row, plan *Plan) bool {
-	if b.away[r.job.ID] {
+// waits is alone for many jobs: what it needs of a job is at hand.
+func (b *Board) waits(l *lane, r *row, plan *Plan) bool {
+	if r.notBefore > b.l.Now.UnixNano() {
+		plan.wake(*r.job.Turn().NotBefore)
 		return true
 	}
-	why, until := b.alone(r.job)
-	plan.wake(until)
-	return why != nothing
+	if r.key > 0 && b.keyHeld(r) {
+		return true
+	}
+	if len(b.away) > 0 && b.away[r.job.ID] {
+		return true
+	}
+	if len(l.spent) > 0 {
+		if until, broke := b.isBroke(r.job, l.spent); broke {
+			plan.wake(until)
+			return true
+		}
+	}
+	if b.care.any {
+		if _, until, kept := b.care.keeps(r.job, b.l.Now); kept {
+			plan.wake(until)
+			return true
+		}
+	}
+	return false
+}
+
+// keyHeld says whether another job holds the concurrency key.
+func (b *Board) keyHeld(r *row) bool {
+	k := &b.m.keys[r.key-1]
+	if !k.known {
+		k.known = true
+		if by := b.holder(k.name, ""); by != "" {
+			k.held = true
+			k.by, _ = b.v.Job(by)
+		}
+	}
+	return k.held && (k.by != r.job || b.holder(k.name, r.job.ID) != "")
 }
 
 // find gives the best runner that takes the job now, or -1.
 func (b *Board) find(w *wanted, r *row, plan *Plan) (int, []string) {
 	m := b.m
 	if !w.ready {
-		b.prepare(w)
+		b.prepare(w, r.job)
 	}
 	room := &m.room[kindOf(w.automated())]
 	pool := w.pool
@@ -182,7 +213,7 @@ func (b *Board) find(w *wanted, r *row, plan *Plan) (int, []string) {
 			break
 		}
 		any = true
-		got, probes := b.then(&w.want, r.job, &m.candidates[i])
+		got, probes := b.then(w, r.job, &m.candidates[i])
 		if got == open {
 			return i, probes
 		}
@@ -242,11 +273,62 @@ func (b *Board) warmed() map[string][]int32 {
 }
 
 // prepare finds out who would take what is wanted, slots aside.
-func (b *Board) prepare(w *wanted) {
+func (b *Board) prepare(w *wanted, j *fleet.Job) {
 	w.ready = true
 	w.pool = append(w.pool[:0], b.m.able(w.want)...)
-	w.cache = w.cacheOf()
-	w.reserve = b.reserve(&w.want)
+	for i, bits := range b.barred(w, j) {
+		w.pool[i] &^= bits
+	}
+	b.expect(w)
+}
+
+// line is all that circuits go by, but for the runner.
+type line struct {
+	harness, model           string
+	agent, docker, automated bool
+}
+
+// barred gives the candidates with slots that circuits keep from such work, or that have
+// no Docker and need it. It is worked out once for all that is of one line.
+func (b *Board) barred(w *wanted, j *fleet.Job) set {
+	circuits := b.circuits()
+	if !b.some && !w.docker {
+		return nil
+	}
+	m, key := b.m, line{w.harness, w.model, w.agent, w.docker, w.automated()}
+	if s, ok := b.bars[key]; ok {
+		return s
+	}
+	s := set(nil).room(len(m.candidates))
+	var ask circuit.Ask
+	for i := range m.candidates {
+		c := &m.candidates[i]
+		switch {
+		case !m.takers.has(i):
+			continue
+		case w.docker && !c.docker(b.l.Now):
+			s.add(i)
+			continue
+		case !b.some || !circuits.Touches(c.r.ID):
+			continue
+		}
+		if ask.Runner == "" {
+			ask = circuit.AskOf(j, c.r)
+		}
+		ask.Runner = c.r.ID
+		for n := range c.r.Facts.Harnesses {
+			if h := &c.r.Facts.Harnesses[n]; h.Name == w.harness && w.agent {
+				ask.Account = h.AccountOf(ask.Provider)
+				break
+			}
+		}
+		s.put(i, circuits.Refuses(ask, b.l.Now))
+	}
+	if b.bars == nil {
+		b.bars = map[line]set{}
+	}
+	b.bars[key] = s
+	return s
 }
 
 // wakes says when time alone may let somebody take what nobody takes now.

@@ -47,13 +47,22 @@ func raisedIn(v state.View, presence func() map[fleet.RunnerID]fleet.Presence, s
 	return r
 }
 
-// holds says why a waiting job is given to nobody, and until when that is known to last.
-func (r raised) holds(j *fleet.Job, now time.Time) (why string, until time.Time) {
+// keeps says whether a waiting job is given to nobody, because that runner runs it or,
+// without a name, some runner may; and until when that is known to last.
+func (r raised) keeps(j *fleet.Job, now time.Time) (name string, until time.Time, kept bool) {
 	if name, ok := r.strays[j.ID]; ok {
-		return fmt.Sprintf("waits: %s already runs it, by an assignment of which the record was lost", name), time.Time{}
+		return name, time.Time{}, true
 	}
 	if end := r.from.Add(fleet.AcceptDeadline); r.last.Epoch != 0 && j.Seq < r.last.Index && now.Before(end) {
-		return fmt.Sprintf("waits for the runners to say whether one of them has begun it: the cluster's epoch was raised to %d (%s)", r.last.Epoch, r.last.Cause), end
+		return "", end, true
 	}
-	return "", time.Time{}
+	return "", time.Time{}, false
+}
+
+// why says the same in words.
+func (r raised) why(name string) string {
+	if name != "" {
+		return fmt.Sprintf("waits: %s already runs it, by an assignment of which the record was lost", name)
+	}
+	return fmt.Sprintf("waits for the runners to say whether one of them has begun it: the cluster's epoch was raised to %d (%s)", r.last.Epoch, r.last.Cause)
 }

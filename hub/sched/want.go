@@ -2,7 +2,6 @@ package sched
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -24,11 +23,12 @@ type want struct {
 	agent    bool
 	docker   bool
 	needs    fleet.Needs
-	require  string // labels, as "KEY=VALUE" with line ends between, sorted
+	require  string // see labels
 	secrets  string // names, with line ends between
 	fallback int    // the turn's place in the list of choices
 }
 
+// wantOf works out what a job asks for.
 func wantOf(j *fleet.Job) want {
 	t, s := j.Turn(), &j.Spec
 	ch := j.ChoiceOf(t)
@@ -52,19 +52,26 @@ func wantOf(j *fleet.Job) want {
 		w.docker = w.docker || w.needs.Docker
 	}
 	if len(s.Require) > 0 {
-		var b strings.Builder
-		for i, k := range slices.Sorted(maps.Keys(s.Require)) {
-			if i > 0 {
-				b.WriteByte('\n')
-			}
-			b.WriteString(k + "=" + s.Require[k])
-		}
-		w.require = b.String()
+		w.require = labels(s.Require)
 	}
 	if len(s.Secrets) > 0 {
 		w.secrets = strings.Join(s.Secrets, "\n")
 	}
 	return w
+}
+
+// labels writes required labels so that equal ones are equal texts.
+func labels(require map[string]string) string {
+	var room [8]string
+	all := room[:0]
+	for k, v := range require {
+		all = append(all, k+"="+v)
+	}
+	if len(all) == 1 {
+		return all[0]
+	}
+	slices.Sort(all)
+	return strings.Join(all, "\n")
 }
 
 func (w *want) automated() bool { return w.origin == fleet.Automation }

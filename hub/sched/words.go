@@ -12,7 +12,7 @@ import (
 
 // tell says in words what stands against a runner's taking a job. Detail goes on where the
 // runner's name stands before it.
-func (b *Board) tell(what bar, w *want, j *fleet.Job, c *candidate) Reason {
+func (b *Board) tell(what bar, w *wanted, j *fleet.Job, c *candidate) Reason {
 	r := Reason{Runner: c.r.Name, Code: code[what]}
 	say := func(change, format string, args ...any) Reason {
 		r.Detail, r.Change = fmt.Sprintf(format, args...), change
@@ -75,7 +75,7 @@ func (b *Board) tell(what bar, w *want, j *fleet.Job, c *candidate) Reason {
 	case diskUnknown, memoryUnknown:
 		return say("its next sample, in "+span(fleet.HealthEvery)+" or so", "%s", c.unknown(what))
 	case diskLow:
-		need := max(w.needs.Disk, b.expects(w, w.automated()))
+		need := w.room()
 		whose := "the job needs"
 		if w.automated() && b.floor >= need {
 			need, whose = b.floor, "automation needs"
