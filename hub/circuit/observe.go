@@ -18,6 +18,7 @@ type Seen struct {
 	Probes   []string    // circuits that it tries
 
 	Automated  bool // asked for by an automation
+	Resumed    bool // it took up a session, which may be what was refused
 	Class      fleet.FailureClass
 	Exit       string     // reason of the exit
 	Detail     string     // what the provider said
@@ -53,6 +54,9 @@ func Ended(find Find, s Seen, m Moment) []*fleet.Circuit {
 	case fleet.ClassAuth:
 		return s.refused(find, fleet.CircuitAuth, m)
 	case fleet.ClassHarnessStartup:
+		if s.Resumed {
+			return nil
+		}
 		return s.refused(find, fleet.CircuitStartup, m)
 	case fleet.ClassProviderUnavailable:
 		return s.refused(find, fleet.CircuitOutage, m)

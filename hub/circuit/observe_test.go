@@ -43,6 +43,7 @@ func TestClasses(t *testing.T) {
 		{name: "the harness's own model", class: fleet.ClassModelUnavailable, change: func(s *Seen) { s.Model = "" }, id: "model/r1/openai/-/-/model", d: 15 * time.Minute},
 		{name: "startup", class: fleet.ClassHarnessStartup, id: provider(fleet.CircuitStartup), d: 15 * time.Minute},
 		{name: "not started at all", class: fleet.ClassHarnessStartup, change: func(s *Seen) { s.Exit = "start_failed" }, d: nothing},
+		{name: "a session was not taken up", class: fleet.ClassHarnessStartup, change: func(s *Seen) { s.Resumed = true }, d: nothing},
 		{name: "docker", class: fleet.ClassDocker, id: "host/r1/-/-/-/docker", d: 10 * time.Minute},
 		{name: "docker, of a command", class: fleet.ClassDocker, change: func(s *Seen) { s.Provider = "" }, id: "host/r1/-/-/-/docker", d: 10 * time.Minute},
 		{name: "quota while it waited to its limit", class: fleet.ClassQuotaExhausted, change: func(s *Seen) { s.Exit = "idle_timeout" }, id: provider(fleet.CircuitQuota), d: 4 * time.Hour},

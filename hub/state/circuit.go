@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"tugline.dev/tugline/hub/circuit"
+	"tugline.dev/tugline/hub/retry"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -88,7 +89,7 @@ func (t *txn) seen(j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt) (s circuit.Se
 		return s, f, false
 	}
 	s = circuit.Seen{
-		Automated: j.Spec.Automated(), FactsRev: r.FactsRev, Runner: a.Runner, Fence: a.Fence, Provider: a.Provider, Account: a.Account, Model: a.Requested, Probes: a.Probes,
+		Automated: j.Spec.Automated(), Resumed: resumed(j, tu, a), FactsRev: r.FactsRev, Runner: a.Runner, Fence: a.Fence, Provider: a.Provider, Account: a.Account, Model: a.Requested, Probes: a.Probes,
 		Detail: a.Detail, ResetAt: a.ResetAt, RetryAfter: a.RetryAfter, StatedEnd: a.StatedEnd, Class: a.Failure, Responded: a.Responded,
 	}
 	if a.Exit != nil {
@@ -102,6 +103,23 @@ func (t *txn) seen(j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt) (s circuit.Se
 		s.Provider, s.Model = ch.Provider(), ch.Model
 	}
 	return s, r.Facts, true
+}
+
+// resumed says whether an attempt had a session to take up, of a turn before its own or of
+// its own turn.
+func resumed(j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt) bool {
+	for _, t := range j.Turns {
+		for _, b := range t.Attempts {
+			switch {
+			case b == a:
+				return false
+			case b.Runner != a.Runner || b.SessionID == "" || orElse(b.Harness, j.Spec.Harness) != orElse(a.Harness, j.Spec.Harness):
+			case t != tu && !tu.Fresh, t == tu && retry.Resumes(b):
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // observe takes in how an attempt ended; it is called once, when everything about the

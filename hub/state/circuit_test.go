@@ -196,6 +196,23 @@ func TestCircuitWithoutRules(t *testing.T) {
 	g.run(g.submit("o"), "r1")
 }
 
+// TestResumedStart: a harness that does not take up a session says nothing of its runner;
+// one that does not begin a new one does.
+func TestResumedStart(t *testing.T) {
+	for _, fresh := range []bool{false, true} {
+		g := ruledRig(t)
+		f := g.start("a", "r1")
+		g.fails("a", f, fleet.ClassTaskFailed, func(c *FinishAttempt) { c.SessionID = "s" })
+		g.do(&FollowUp{Job: "a", Prompt: digest("more"), Fresh: fresh})
+		f = g.given("a", "r1")
+		g.do(&AcceptAttempt{Job: "a", Fence: f, Rules: 1})
+		g.fails("a", f, fleet.ClassHarnessStartup)
+		if _, opened := g.m.View().Circuit(startR1); opened != fresh {
+			t.Errorf("a follow-up, fresh %v, opened %v", fresh, g.circuits())
+		}
+	}
+}
+
 // TestLeasesEnd: whatever takes an attempt off its runner takes its leases back.
 func TestLeasesEnd(t *testing.T) {
 	for _, x := range []struct {
