@@ -65,7 +65,9 @@ func (r *Runner) watchHealth(ctx context.Context) {
 		}
 		soon := h.keep(sample, begun)
 		r.presses(sample, begun)
-		h.has(r.listCaches(ctx))
+		if sample.Cache.Known { // or a hung mount would hold one look more
+			h.has(r.listCaches(ctx))
+		}
 		if soon || h.differs(r.offer()) {
 			r.changed()
 		}

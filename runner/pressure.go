@@ -110,7 +110,7 @@ func (r *Runner) watchPressure(ctx context.Context) {
 func (r *Runner) findOut(ctx context.Context, h fleet.Health) {
 	found := fleet.Pressure{Floor: r.pressureFloor()}
 	for _, v := range []fleet.Volume{h.Workspace, h.Cache} {
-		if v.Known {
+		if isLow(v, found.Floor) {
 			found.Volumes = append(found.Volumes, v)
 		}
 	}

@@ -167,7 +167,7 @@ func TestWhatFillsTheDisk(t *testing.T) {
 	r.presses(h, time.Now())
 	r.findOut(t.Context(), <-r.pressure.look)
 	got := r.pressure.ride()
-	if got == nil || got.Partial || got.Floor != 1<<30 || len(got.Volumes) != 2 || got.Volumes[0].Path != r.cfg.workspace() || got.Volumes[1].Free != 1 {
+	if got == nil || got.Partial || got.Floor != 1<<30 || len(got.Volumes) != 1 || got.Volumes[0].Path != r.cfg.cache() || got.Volumes[0].Free != 1 {
 		t.Fatalf("report = %+v", got)
 	}
 	var classes []string

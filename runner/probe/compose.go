@@ -11,9 +11,11 @@ import (
 )
 
 const (
-	// composeEvery lies between two checks of Compose while nothing asks for one at once:
-	// its version is a command, and needs a hundredth of what DockerFresh allows.
-	composeEvery = time.Minute
+	// composeEvery lies between two checks of Compose while nothing asks for one at once,
+	// as its version is a command that costs up to half a second of a processor. It is well
+	// within fleet.DockerFresh. Where Compose did not answer it is asked earlier.
+	composeEvery = 3 * time.Minute
+	composeAgain = time.Minute
 	commandGrace = 500 * time.Millisecond
 )
 

@@ -31,6 +31,9 @@ func (s *Sampler) Docker(ctx context.Context, within time.Duration) fleet.Docker
 	s.mu.Lock()
 	c := s.compose
 	s.mu.Unlock()
+	if c.version == "" {
+		within = min(within, composeAgain)
+	}
 	if c.asked.IsZero() || now.Sub(c.asked) >= within {
 		c = s.verify(ctx, now)
 	}

@@ -29,7 +29,7 @@ func (s *Sampler) readIdle(ctx context.Context) (time.Duration, error) {
 
 func (s *Sampler) idle(ctx context.Context) (time.Duration, error) {
 	if s.goos == "darwin" {
-		out, err := s.run(ctx, "ioreg", "-c", "IOHIDSystem", "-d", "4", "-S")
+		out, err := s.run(ctx, "ioreg", "-r", "-c", "IOHIDSystem", "-d", "1")
 		if err != nil {
 			return 0, err
 		}

@@ -128,11 +128,14 @@ Pages wired down:                        100000.
 	if got := parsePages("nothing"); got != 0 {
 		t.Errorf("of no table: %d", got)
 	}
-	if got, err := parseUsed("      cpu    load average\n us sy id   1m   5m   15m\n  5  3 92  1.60 1.77 1.88\n 20 10 70  1.60 1.77 1.88\n"); err != nil || got < 0.299 || got > 0.301 {
+	const first, second = "Load Avg: 1.9, 2.0\nCPU usage: 5.0% user, 3.0% sys, 92.0% idle\nSharedLibs: 1\n\n", "CPU usage: 20.50% user, 9.50% sys, 70.00% idle\nSharedLibs: 1\n"
+	if got, err := parseUsed(first + second); err != nil || got < 0.299 || got > 0.301 {
 		t.Errorf("used = %v, %v, want 0.3", got, err)
 	}
-	if got, err := parseUsed(" us sy id\n"); err == nil {
-		t.Errorf("of no line: %v", got)
+	for _, text := range []string{"", first, first + "CPU usage: much\n"} {
+		if got, err := parseUsed(text); err == nil {
+			t.Errorf("parseUsed(%q) = %v, want an error", text, got)
+		}
 	}
 }
 

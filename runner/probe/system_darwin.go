@@ -41,7 +41,7 @@ func (s *Sampler) processors(ctx context.Context) (*fleet.CPU, error) {
 	if scale := binary.LittleEndian.Uint64(raw[16:]); scale > 0 {
 		c.Load = float64(binary.LittleEndian.Uint32(raw)) / float64(scale)
 	}
-	out, err := s.run(ctx, "iostat", "-n", "0", "-w", "1", "-c", "2")
+	out, err := s.run(ctx, "top", "-l", "2", "-s", "1", "-n", "0")
 	if err != nil {
 		return nil, err
 	}
