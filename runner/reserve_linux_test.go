@@ -89,7 +89,7 @@ func TestSecondLargeJobIsDeclined(t *testing.T) {
 	h := newHub(t)
 	dir := t.TempDir()
 	smallDisk(t, dir, 2000)
-	if err := os.WriteFile(OwnerFile(dir), []byte("allow_file: true\nmin_free_bytes: 500MiB\ngit: {name: R, email: r@x}\n"), 0o600); err != nil {
+	if err := os.WriteFile(OwnerFile(dir), []byte("allow_file: true\nmin_free_bytes: 1200MiB\ngit: {name: R, email: r@x}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r := h.newRunner(func(c *Config) { c.Dir = dir })

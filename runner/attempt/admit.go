@@ -35,11 +35,23 @@ const (
 )
 
 // expected gives the bytes that the attempt may come to take on the disk beyond what
-// its directory has already.
+// its directory has already: what is known of the repository, by the hub or here, with
+// some room beside it.
 func (a *Attempt) expected(has int64) int64 {
 	want := a.asg.Reserve
 	if r := a.asg.Spec.Repo; r != nil {
 		want = max(want, a.host.Space.Footprint(r.CacheOf())+fleet.FootprintRoom)
+	}
+	return max(want-has, 0)
+}
+
+// asked gives what of that must be there for it to begin: all of it for automations.
+// Whoever asks for a job sees to the disk himself, so the room beside is not held
+// against his, only what is known; later ones are measured against all of it.
+func (a *Attempt) asked(has int64) int64 {
+	want := a.expected(0)
+	if a.asg.Spec.Repo != nil && !a.asg.Spec.Automated() {
+		want -= fleet.FootprintRoom
 	}
 	return max(want-has, 0)
 }
@@ -57,14 +69,14 @@ func (a *Attempt) floor(p Policy) (bytes int64, whose string) {
 // what it may come to take. has is what of that its directory has already. An owner who
 // sets no bound has people's jobs taken whatever is free.
 func (a *Attempt) admit(ctx context.Context, p Policy, has int64, dirs ...string) error {
-	want := a.expected(has)
+	want, asked := a.expected(has), a.asked(has)
 	floor, whose := a.floor(p)
 	automated := a.asg.Spec.Automated()
 	if floor <= 0 && !automated || a.permitted() {
 		a.host.Space.Promise(a.asg.Fence, want)
 		return a.enoughSpace(ctx, p.MinFree, dirs...)
 	}
-	v, others, ok := a.host.Space.Reserve(ctx, a.asg.Fence, want, floor)
+	v, others, ok := a.host.Space.Reserve(ctx, a.asg.Fence, want, floor-(want-asked))
 	switch {
 	case !v.Known:
 		return a.noSpace("the free space of %s is not known: %s", v.Path, v.Detail)
@@ -73,8 +85,8 @@ func (a *Attempt) admit(ctx context.Context, p Policy, has int64, dirs ...string
 		if others > 0 {
 			detail += fmt.Sprintf(", %s of it promised to other jobs", Size(others))
 		}
-		if want > 0 {
-			detail += fmt.Sprintf(", this job may take %s", Size(want))
+		if asked > 0 {
+			detail += fmt.Sprintf(", this job may take %s", Size(asked))
 		}
 		return a.noSpace("%s, and %s are to stay free: %s", detail, Size(floor), whose)
 	}
