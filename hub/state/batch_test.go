@@ -14,6 +14,7 @@ import (
 // TestBatches: the same log in batches of any size gives the same results and leads
 // to the same state, and nothing of a batch is seen before its commit.
 func TestBatches(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		straight, batched := New(), New()
 		var entries [][]byte

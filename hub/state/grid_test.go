@@ -357,6 +357,7 @@ func aim(c Command, f fleet.Fence) Command {
 // testdata/grid.txt: the job's state after it with the states of its attempts, or
 // the code of the refusal.
 func TestGrid(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	used := map[Kind]bool{}
 	for _, s := range situations {

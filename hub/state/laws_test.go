@@ -209,6 +209,7 @@ func sensible(v View, id fleet.JobID) string {
 // TestLaws applies random commands and holds the state, after each one, against
 // what must be true of any state and any step.
 func TestLaws(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		const steps = 30
 		straight := New()

@@ -82,6 +82,7 @@ func anyCommand(t *rapid.T, m *Machine) Command {
 // budgets over them, and holds every step against the laws; a snapshot and back after
 // each leads to the same state.
 func TestTurns(t *testing.T) {
+	t.Parallel()
 	seen := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		m, now, index := New(), epoch0, uint64(0)
