@@ -3,9 +3,11 @@ package runner
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/runner/attempt"
 	"tugline.dev/tugline/runner/journal"
 	"tugline.dev/tugline/shared/fleet"
@@ -121,5 +123,60 @@ func TestAdmits(t *testing.T) {
 				t.Errorf("declined with %+v; want %s and a word about %q", got, c.code, c.detail)
 			}
 		})
+	}
+}
+
+// A runner hears its limits with the first reply, before the orders in it; a lower
+// number reaches it as soon as it is set, and holds over a restart without a hub.
+func TestHubTellsLimits(t *testing.T) {
+	h := newHub(t)
+	dir := t.TempDir()
+	rules := func(more string) {
+		t.Helper()
+		if err := os.WriteFile(OwnerFile(dir), []byte("memory: {keep: 0, per_slot: 1}\n"+more), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rules("")
+	r := h.newRunner(func(c *Config) { c.Dir = dir })
+	h.must(&state.SetSlots{ID: r.id, Automation: new(int)})
+	eventually(t, "the lower number to reach the runner", func() bool { l, ever := r.limits(); return ever && l.Automation == 0 })
+	if l, _ := r.limits(); l.Floors.Start != fleet.DefaultStartFloor {
+		t.Errorf("limits %+v", l)
+	}
+	j := h.submit(fleet.Spec{Kind: fleet.KindExec, Harness: "exec", Argv: []string{"true"}, Origin: fleet.Origin{Kind: fleet.Automation, Name: "nightly"}})
+	f := h.assign(j, r.id)
+	eventually(t, "the automation's job to be declined", func() bool { return h.attempt(j, f).State == fleet.AttemptDeclined }, func() any { return h.attempt(j, f) })
+	if x := h.job(j).Excluded; len(x) != 1 || x[0].Code != fleet.AutomationOff {
+		t.Errorf("excluded %+v", x)
+	}
+	if p, ok := h.srv.PresenceOf(r.id); !ok || p.Slots != 4 {
+		t.Errorf("presence %+v", p)
+	}
+	r.end()
+	again, err := New(r.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.loadLimits()
+	if l, ever := again.limits(); !ever || l.Automation != 0 {
+		t.Errorf("after a restart %+v, %v", l, ever)
+	}
+
+	// The owner's file is read again while it runs, floors with a mistake included.
+	r = h.restart(r.cfg)
+	rules("floors: {start: plenty}\n")
+	eventually(t, "the hub to be shown the mistake", func() bool {
+		rec, _ := h.View().Runner(r.id)
+		return slices.ContainsFunc(rec.Facts.Alerts, func(a string) bool { return strings.Contains(a, "floors: start") })
+	})
+	rules("floors: {start: 30GiB}\nharnesses: {exec: {models: [m]}}\n")
+	eventually(t, "the hub to be shown that it is mended", func() bool {
+		rec, _ := h.View().Runner(r.id)
+		e, _ := rec.Facts.Harness("exec")
+		return len(rec.Facts.Alerts) == 0 && len(e.Models) == 1
+	})
+	if f := r.floors(); f.Start != 30<<30 {
+		t.Errorf("floors %+v", f)
 	}
 }
