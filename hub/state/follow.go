@@ -8,7 +8,8 @@ import (
 // learn takes in, under the rules, all that the end of an attempt tells beyond its job.
 func (t *txn) learn(c *FinishAttempt, j *fleet.Job, tu *fleet.Turn, a *fleet.Attempt) {
 	told := fleet.HarnessInfo{Name: a.Harness, Account: c.Account}
-	a.Acted, a.Account, a.StatedEnd = c.Acted, orElse(told.AccountOf(a.Provider), a.Account), fleet.CutText(c.StatedEnd, fleet.MaxDetail)
+	a.Acted = c.Acted || hasActed(c, a)
+	a.Account, a.StatedEnd = orElse(told.AccountOf(a.Provider), a.Account), fleet.CutText(c.StatedEnd, fleet.MaxDetail)
 	if c.RetryAfter > 0 {
 		a.RetryAfter = at(t.now().Add(c.RetryAfter))
 	}
@@ -18,6 +19,12 @@ func (t *txn) learn(c *FinishAttempt, j *fleet.Job, tu *fleet.Turn, a *fleet.Att
 	if c.Class == fleet.ClassDocker {
 		j.Learned = &fleet.Learned{Docker: true}
 	}
+}
+
+// hasActed says whether an end shows by itself that the agent did something. An older
+// runner does not say so, and neither does it say when a provider responded.
+func hasActed(c *FinishAttempt, a *fleet.Attempt) bool {
+	return c.Evidence != nil && c.Evidence.CommitCount > 0 || c.Usage != nil && c.Usage.OutputTokens > 0 && !a.Responded
 }
 
 // goOn leads the newest turn on after an attempt that did not end well, where its job

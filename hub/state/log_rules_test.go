@@ -68,7 +68,7 @@ func ofPlacement(g *rig) {
 // ends gives the end of an attempt with a class, which used something.
 func (g *rig) ends(id fleet.JobID, f fleet.Fence, class fleet.FailureClass) *FinishAttempt {
 	c := g.refusal(id, f)
-	c.Class, c.Usage, c.Footprint = class, &fleet.Usage{InputTokens: 20, OutputTokens: 1}, 1<<20
+	c.Class, c.Usage, c.Footprint = class, &fleet.Usage{InputTokens: 21}, 1<<20
 	return c
 }
 
