@@ -187,7 +187,7 @@ func (v *vital) note(id fleet.RunnerID, s *fleet.Health, rec *fleet.HealthRecord
 		soon = soon || !known || state.AlertDue(there, at)
 	}
 	soon = soon || rep.Verified && !had
-	if v.want = nil; soon || rec == nil || now.Sub(v.told) >= noticeAgain && moved(rec, rep, total) {
+	if v.want = nil; soon || now.Sub(v.told) >= noticeAgain && (rec == nil || moved(rec, rep, total)) {
 		v.want = &rep
 	}
 	v.soon = soon

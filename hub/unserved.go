@@ -114,8 +114,19 @@ func (l *term) unserved(ctx context.Context) {
 	if !waiting(v) {
 		return
 	}
-	seen := l.lease(v)
-	s := servers{all: v.Runners(), silent: seen.stale, now: seen.now, since: l.since}
+	seen, gone := l.lease(v), map[fleet.RunnerID]time.Time{}
+	s := servers{now: seen.now, since: l.since}
+	s.silent = func(id fleet.RunnerID) (time.Time, bool) { since, ok := gone[id]; return since, ok }
+	var away []*fleet.Runner
+	for _, r := range v.Runners() {
+		if since, stale := seen.stale(r.ID); stale {
+			gone[r.ID] = since
+			away = append(away, r)
+		} else {
+			s.all = append(s.all, r)
+		}
+	}
+	s.all = append(s.all, away...) // most work is served by the first one that is there
 	b := sched.See(v, sched.Look{Now: seen.now})
 	for _, a := range unserved(v, s, b.Capable, l.hub.entries.now()) {
 		if _, told := v.Alert(a.ID); !told && !recently(v, &a, l.hub.entries.now()) {

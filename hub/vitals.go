@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	reportsAtOnce  = 128              // machines of one entry: with all their words it stays far below what an entry may have
+	reportsAtOnce  = 64               // machines of one entry: with all their words they fit in
 	reportText     = 300              // bytes of why a fault began or ended
 	reportEvery    = 5 * time.Second  // for what is not urgent
 	offlineEvery   = 10 * time.Second // looks for machines that went or came
@@ -218,7 +218,7 @@ func pressureWords(p *fleet.Pressure) string {
 		}
 	}
 	for _, u := range p.Usage {
-		if len(usage) < 5 && u.Bytes > 0 {
+		if len(usage) < 5 && u.Bytes >= 1<<20 {
 			usage = append(usage, u.Class+" "+gibibytes(u.Bytes))
 		}
 	}

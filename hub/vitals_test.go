@@ -2,6 +2,7 @@ package hub
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -119,4 +120,68 @@ func TestALookHoldsUpNoReply(t *testing.T) {
 	}
 	close(release)
 	<-done
+}
+
+// TestVitalsAreBounded: so many machines in an entry, each once; who is removed is
+// forgotten; and reports of pressure wait in bounded number.
+func TestVitalsAreBounded(t *testing.T) {
+	v := newVitals()
+	enrolled := true
+	v.record = func(fleet.RunnerID) (*fleet.HealthRecord, bool) { return nil, enrolled }
+	v.floor = func() int64 { return 10 << 30 }
+	v.at = time.Now
+	now := time.Now()
+	room := fleet.Volume{Known: true, Free: 40 << 30, Total: 100 << 30, Inodes: -1}
+	for range 3 {
+		for i := range 300 {
+			v.sample(fleet.RunnerID(fmt.Sprint("r-", i)), &fleet.Health{Workspace: room, Cache: room}, now)
+		}
+	}
+	v.sample("r-old", &fleet.Health{Age: fleet.HealthFresh + 1, Workspace: room}, now)
+	seen, sizes := map[fleet.RunnerID]bool{}, ""
+	for some := v.take(reportsAtOnce, now); len(some) > 0; some = v.take(reportsAtOnce, now) {
+		sizes += fmt.Sprint(len(some), " ")
+		for _, r := range some {
+			if seen[r.ID] || r.Free != 40<<30 || r.Memory != -1 || r.Docker != fleet.DockerUnknown {
+				t.Errorf("reported: %+v", r)
+			}
+			seen[r.ID] = true
+		}
+	}
+	if sizes != "64 64 64 64 44 " {
+		t.Errorf("reported %sat a time; want 64 at most, 300 in all", sizes)
+	}
+	v.sample("r-1", &fleet.Health{Workspace: room, Cache: room}, now.Add(time.Second))
+	if some := v.take(reportsAtOnce, now); len(some) > 0 {
+		t.Errorf("reported again after a second: %+v", some)
+	}
+	v.sample("r-1", &fleet.Health{Workspace: room, Cache: room}, now.Add(noticeAgain))
+	enrolled = false
+	v.sample("r-1", &fleet.Health{Workspace: room, Cache: room}, now.Add(noticeAgain))
+	if some := v.take(reportsAtOnce, now); len(some) > 0 || len(v.all) != 299 {
+		t.Errorf("of a removed machine: %+v; %d are kept in mind", some, len(v.all))
+	}
+	for i := range 2 * maxPressures {
+		v.pressed(fleet.RunnerID(fmt.Sprint("r-", i)), &fleet.Pressure{})
+	}
+	if n := len(v.takePressures()); n != maxPressures || len(v.takePressures()) != 0 {
+		t.Errorf("%d reports of pressure waited", n)
+	}
+}
+
+// TestReportsFitAnEntry: as many machines as go together, with all that may be said of them.
+func TestReportsFitAnEntry(t *testing.T) {
+	long := strings.Repeat("\"", 4096)
+	var some []state.HealthReport
+	for i := range reportsAtOnce {
+		rep := state.HealthReport{ID: fleet.RunnerID(fmt.Sprint(strings.Repeat("r", 40), i)), Free: 1 << 60, Memory: 1 << 60, Docker: fleet.DockerUnknown, Verified: true}
+		for _, k := range fleet.FaultKinds {
+			rep.Begun = append(rep.Begun, state.FaultReport{Kind: k, Detail: long})
+		}
+		shorten(rep.Begun)
+		some = append(some, rep)
+	}
+	if _, err := state.Encode(state.Head{Actor: "hub"}, &state.RecordHealth{Runners: some}); err != nil {
+		t.Error(err)
+	}
 }

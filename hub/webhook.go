@@ -101,7 +101,8 @@ func (c *courier) look(ctx context.Context, under *sync.WaitGroup) time.Duration
 	if to == "" {
 		return time.Minute
 	}
-	owed := c.owed()
+	// What is older than this nobody gave up in time: most likely there was no webhook yet.
+	owed := slices.DeleteFunc(c.owed(), func(a *fleet.Alert) bool { return c.now().Sub(a.At) > 2*alertFor })
 	if len(owed) > alertsInMind {
 		owed = owed[:alertsInMind]
 	}
@@ -116,14 +117,15 @@ func (c *courier) look(ctx context.Context, under *sync.WaitGroup) time.Duration
 			c.tries[a.ID] = t
 		}
 		switch {
-		case t.flying:
+		case t.flying || flying == alertsAtOnce:
 		case now.Before(t.next):
 			wait = min(wait, t.next.Sub(now))
 		case c.now().Sub(a.At) > alertFor:
 			why := cmp.Or(t.why, "no node could try it")
 			t.flying = true
-			under.Go(func() { c.end(ctx, a, "not delivered within "+alertFor.String()+": "+why) })
-		case flying < alertsAtOnce:
+			flying++
+			under.Go(func() { c.end(ctx, a, "not delivered within "+roughly(alertFor)+": "+why) })
+		default:
 			t.flying = true
 			flying++
 			under.Go(func() { c.deliver(ctx, to, a) })

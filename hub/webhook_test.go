@@ -145,7 +145,7 @@ func TestAlertIsTriedAgain(t *testing.T) {
 		time.Sleep(15 * time.Minute)
 		for id, why := range map[string]string{"never": "503", "hangs": "deadline"} {
 			failed, over := h.ended[id]
-			if !over || !strings.Contains(failed, "not delivered within 1h") {
+			if !over || !strings.Contains(failed, "not delivered within 60 min") {
 				t.Errorf("%s: ended %t, %q; want given up after an hour", id, over, failed)
 			}
 			if strings.Contains(failed, "secret") || !strings.Contains(failed, why) && !strings.Contains(failed, "refused") {
@@ -203,11 +203,23 @@ func TestManyAlertsAtAHookThatHangs(t *testing.T) {
 
 func TestNoWebhookIsNoDelivery(t *testing.T) {
 	withHook(t, func(string, int) (int, error) { return 200, nil }, func(h *hook) {
-		h.to = func() string { return "" }
+		to := ""
+		h.to = func() string { h.mu.Lock(); defer h.mu.Unlock(); return to }
 		h.raise("a")
-		time.Sleep(2 * time.Hour)
+		time.Sleep(90 * time.Minute)
+		h.raise("b")
+		time.Sleep(45 * time.Minute)
+		h.raise("c")
 		if len(h.posts)+len(h.ended) != 0 {
 			t.Errorf("posts %v, ended %v without a webhook", h.posts, h.ended)
+		}
+		// One that is there later is told of the last hour alone.
+		h.mu.Lock()
+		to = "https://hooks.example/late"
+		h.mu.Unlock()
+		time.Sleep(2 * time.Minute)
+		if len(h.posts) != 2 || len(h.ended) != 2 || len(h.posts["a"]) != 0 {
+			t.Errorf("posts %v, ended %v of what was raised before there was a webhook", h.posts, h.ended)
 		}
 	})
 }
