@@ -29,12 +29,18 @@ func (s set) put(i int, in bool) {
 	}
 }
 
-// firstOf gives the least that is in both sets, or -1.
-func firstOf(a, b set) int {
-	for n, w := range a {
-		if w &= b[n]; w != 0 {
-			return n*64 + bits.TrailingZeros64(w)
-		}
+// nextOf gives the least that is in both sets and not below from, or -1.
+func nextOf(a, b set, from int) int {
+	n := from / 64
+	if n >= len(a) {
+		return -1
 	}
-	return -1
+	w := a[n] & b[n] &^ (1<<(from%64) - 1)
+	for w == 0 {
+		if n++; n == len(a) {
+			return -1
+		}
+		w = a[n] & b[n]
+	}
+	return n*64 + bits.TrailingZeros64(w)
 }

@@ -203,33 +203,34 @@ func (b *Board) find(w *wanted, r *row, plan *Plan) (int, []string) {
 			pool.drop(i)
 		}
 	}
-	any := false
-	for {
-		i := b.warm(w, pool)
-		for k := len(room) - 1; i < 0 && k > 0; k-- {
-			i = firstOf(pool, room[k])
-		}
-		if i < 0 {
-			break
-		}
-		any = true
+	try := func(i int) (ok bool, probes []string) {
 		got, probes := b.then(w, r.job, &m.candidates[i])
-		if got == open {
+		if got != open {
+			pool.drop(i)
+			w.pool.drop(i) // for everybody who wants the same: what is taken stays taken
+		}
+		return got == open, probes
+	}
+	for i := b.warm(w, pool); i >= 0; i = b.warm(w, pool) {
+		if ok, probes := try(i); ok {
 			return i, probes
 		}
-		pool.drop(i)
-		w.pool.drop(i) // for everybody who wants the same: what is taken stays taken
 	}
-	if !any {
-		m.rests[r.want] = b.nobody(w, room)
+	for k := len(room) - 1; k > 0; k-- {
+		for i := nextOf(pool, room[k], 0); i >= 0; i = nextOf(pool, room[k], i+1) {
+			if ok, probes := try(i); ok {
+				return i, probes
+			}
+		}
 	}
+	m.rests[r.want] = b.nobody(w, room)
 	return -1, nil
 }
 
 // nobody says whether no candidate with a slot is left for what is wanted.
 func (b *Board) nobody(w *wanted, room *[fleet.MaxSlots + 1]set) bool {
 	for k := len(room) - 1; k > 0; k-- {
-		if firstOf(w.pool, room[k]) >= 0 {
+		if nextOf(w.pool, room[k], 0) >= 0 {
 			return false
 		}
 	}
