@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,8 +105,8 @@ func TestSampleIsFreshAtEveryInstant(t *testing.T) {
 
 // Where nothing is offered samples are seldom, and the first one after that is not late.
 func TestSamplesRestWithoutCapacity(t *testing.T) {
-	samples := 0
-	take := func(context.Context) fleet.Health { samples++; return fleet.Health{UserIdle: -1} }
+	var samples atomic.Int32
+	take := func(context.Context) fleet.Health { samples.Add(1); return fleet.Health{UserIdle: -1} }
 	sampling(t, 10*time.Second, take, func(r *Runner, next func() wire.Heartbeat) {
 		r.mu.Lock()
 		r.owner.Paused = "away"
@@ -113,8 +114,8 @@ func TestSamplesRestWithoutCapacity(t *testing.T) {
 		for begun := time.Now(); time.Since(begun) < 30*time.Minute; {
 			next()
 		}
-		if samples < 29 || samples > 32 {
-			t.Errorf("%d samples in 30 minutes of pause, want one a minute", samples)
+		if n := samples.Load(); n < 29 || n > 32 {
+			t.Errorf("%d samples in 30 minutes of pause, want one a minute", n)
 		}
 		// Some heartbeats after a sample capacity is offered again.
 		for range 4 {
@@ -135,8 +136,15 @@ func TestSamplesRestWithoutCapacity(t *testing.T) {
 
 // What a sample changes in what is offered is told at once; its words wait.
 func TestSampleThatChangesTheOfferIsToldAtOnce(t *testing.T) {
-	h := fleet.Health{UserIdle: -1, CPU: &fleet.CPU{Count: 2, Load: 1}}
-	sampling(t, 2*time.Minute, func(context.Context) fleet.Health { return h }, func(r *Runner, next func() wire.Heartbeat) {
+	var busy atomic.Bool
+	take := func(context.Context) fleet.Health {
+		c := &fleet.CPU{Count: 2, Load: 1}
+		if busy.Load() {
+			c.Load = 8
+		}
+		return fleet.Health{UserIdle: -1, CPU: c}
+	}
+	sampling(t, 2*time.Minute, take, func(r *Runner, next func() wire.Heartbeat) {
 		r.mu.Lock()
 		r.owner.MaxLoad = 1
 		r.mu.Unlock()
@@ -145,7 +153,7 @@ func TestSampleThatChangesTheOfferIsToldAtOnce(t *testing.T) {
 				t.Fatalf("declining: %s", hb.Declining)
 			}
 		}
-		h.CPU = &fleet.CPU{Count: 2, Load: 8}
+		busy.Store(true)
 		began := time.Now()
 		for hb := next(); hb.Declining == ""; hb = next() {
 		}
