@@ -34,14 +34,22 @@ func mark(provider, kind, value string) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// keyMark is the mark of the first of the variables that is set.
-func keyMark(env []string, provider string, names ...string) string {
+// keyMark is the mark of the first of the variables that is set. The same key at another
+// server is another account; base is "" for the provider's own.
+func keyMark(env []string, provider, base string, names ...string) string {
 	for _, n := range names {
 		if v, _ := envValue(env, n); v != "" {
-			return mark(provider, "key", strings.TrimSpace(v))
+			return keyAt(provider, base, v)
 		}
 	}
 	return ""
+}
+
+func keyAt(provider, base, key string) string {
+	if key = strings.TrimSpace(key); key != "" && base != "" {
+		key = strings.TrimRight(base, "/") + "\x00" + key
+	}
+	return mark(provider, "key", key)
 }
 
 // codexAccount reads the CLI's own store. Of a provider of the owner's the key counts.
@@ -49,12 +57,12 @@ func codexAccount(env []string) string {
 	const provider = "openai"
 	home, ok := folderOf(env, "CODEX_HOME", ".codex")
 	if !ok {
-		return keyMark(env, provider, "CODEX_API_KEY")
+		return keyMark(env, provider, "", "CODEX_API_KEY")
 	}
-	if own, variable := codexOwnProvider(string(small(filepath.Join(home, "config.toml")))); own != "" {
-		return keyMark(env, own, variable)
+	if own := codexOwnProvider(string(small(filepath.Join(home, "config.toml")))); own.name != "" {
+		return keyMark(env, own.name, own.base, own.variable)
 	}
-	if m := keyMark(env, provider, "CODEX_API_KEY"); m != "" {
+	if m := keyMark(env, provider, "", "CODEX_API_KEY"); m != "" {
 		return m
 	}
 	var store struct {
@@ -68,7 +76,7 @@ func codexAccount(env []string) string {
 	if json.Unmarshal(small(filepath.Join(home, "auth.json")), &store) != nil {
 		return ""
 	}
-	byKey := mark(provider, "key", strings.TrimSpace(store.Key))
+	byKey := keyAt(provider, "", store.Key)
 	if byKey != "" && (store.Tokens.Account == "" && store.Tokens.ID == "" || strings.EqualFold(store.Mode, "apikey")) {
 		return byKey
 	}
@@ -95,30 +103,40 @@ func subject(token string) string {
 	return claims.Subject
 }
 
-// codexOwnProvider gives the provider that codex is set to, and the variable that holds
-// its key, where it is one of the owner's.
-func codexOwnProvider(config string) (name, variable string) {
+// ownProvider is a provider that the owner of the machine has set codex to.
+type ownProvider struct {
+	name     string // "" for the CLI's own
+	variable string // that holds its key, "" if it needs none
+	base     string // URL
+}
+
+func codexOwnProvider(config string) ownProvider {
 	root, _, _ := strings.Cut("\n"+config, "\n[")
 	m := codexProvider().FindStringSubmatch(root)
 	if m == nil || m[1] == "openai" {
-		return "", ""
+		return ownProvider{}
 	}
+	own := ownProvider{name: m[1]}
 	for _, section := range strings.Split("\n"+config, "\n[") {
 		title, body, _ := strings.Cut(section, "\n")
-		if name := strings.TrimRight(strings.TrimSpace(title), "]"); strings.Trim(strings.TrimPrefix(name, "model_providers."), `"`) != m[1] {
+		if name := strings.TrimRight(strings.TrimSpace(title), "]"); strings.Trim(strings.TrimPrefix(name, "model_providers."), `"`) != own.name {
 			continue
 		}
 		if k := codexEnvKey().FindStringSubmatch(body); k != nil {
-			return m[1], k[1]
+			own.variable = k[1]
+		}
+		if k := codexBaseURL().FindStringSubmatch(body); k != nil {
+			own.base = k[1]
 		}
 	}
-	return m[1], ""
+	return own
 }
 
 // claudeAccount goes by the order in which the CLI takes its credentials.
 func claudeAccount(env []string) string {
 	const provider = "anthropic"
-	if m := keyMark(env, provider, claudeKeys...); m != "" {
+	base, _ := envValue(env, "ANTHROPIC_BASE_URL")
+	if m := keyMark(env, provider, base, claudeKeys...); m != "" {
 		return m
 	}
 	for _, cloud := range claudeClouds {
@@ -175,7 +193,7 @@ func opencodeAccount(env []string) string {
 		}
 	}
 	for provider, names := range opencodeProviders {
-		set(provider, keyMark(env, provider, names...))
+		set(provider, keyMark(env, provider, "", names...))
 	}
 	home, _ := envValue(env, "HOME")
 	folder := func(variable, below string) string {
@@ -190,16 +208,17 @@ func opencodeAccount(env []string) string {
 		var settings struct {
 			Provider map[string]struct {
 				Options struct {
-					Key string `json:"apiKey"`
+					Key  string `json:"apiKey"`
+					Base string `json:"baseURL"`
 				} `json:"options"`
 			} `json:"provider"`
 		}
 		_ = json.Unmarshal(text, &settings)
 		for provider, p := range settings.Provider {
 			if name, ok := strings.CutPrefix(p.Options.Key, "{env:"); ok {
-				set(provider, keyMark(env, provider, strings.TrimSuffix(name, "}")))
+				set(provider, keyMark(env, provider, p.Options.Base, strings.TrimSuffix(name, "}")))
 			} else {
-				set(provider, mark(provider, "key", p.Options.Key))
+				set(provider, keyAt(provider, p.Options.Base, p.Options.Key))
 			}
 		}
 	}
@@ -214,7 +233,7 @@ func opencodeAccount(env []string) string {
 	for provider, s := range store {
 		switch {
 		case s.Key != "":
-			set(provider, mark(provider, "key", s.Key))
+			set(provider, keyAt(provider, "", s.Key))
 		case s.Account != "" || subject(s.Access) != "":
 			set(provider, mark(provider, "account", strings.Trim(s.Account+"\x00"+subject(s.Access), "\x00")))
 		default:

@@ -14,6 +14,7 @@ import (
 
 var (
 	codexProvider = lazily(`(?m)^\s*model_provider\s*=\s*["']([^"'\n]+)["']`)
+	codexBaseURL  = lazily(`(?m)^\s*base_url\s*=\s*["']([^"'\n]+)["']`)
 	codexEnvKey   = lazily(`(?m)^\s*env_key\s*=\s*["']([^"'\n]+)["']`)
 )
 
@@ -22,14 +23,14 @@ var (
 func codexSignedIn(p *probe, path string) (string, string) {
 	home := p.folder("CODEX_HOME", ".codex")
 	config := string(small(filepath.Join(home, "config.toml")))
-	if own, variable := codexOwnProvider(config); own != "" {
+	if own := codexOwnProvider(config); own.name != "" {
 		switch {
-		case variable == "":
-			return SignedInUnknown, "provider " + own
-		case p.set(variable) != "":
-			return SignedInYes, "provider " + own + " with " + variable
+		case own.variable == "":
+			return SignedInUnknown, "provider " + own.name
+		case p.set(own.variable) != "":
+			return SignedInYes, "provider " + own.name + " with " + own.variable
 		}
-		return SignedInNo, "provider " + own + " needs " + variable + ", which is not set"
+		return SignedInNo, "provider " + own.name + " needs " + own.variable + ", which is not set"
 	}
 	if name := p.set("CODEX_API_KEY"); name != "" {
 		return SignedInYes, "with " + name
