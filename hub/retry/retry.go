@@ -127,11 +127,13 @@ func (c Case) exhausted(next fleet.Choice) bool {
 		if a.Failure != fleet.ClassQuotaExhausted || a.ResetAt != nil && !a.ResetAt.After(c.Now) {
 			continue
 		}
-		provider := a.Provider
-		if provider == "" {
-			provider = fleet.ProviderOf(c.Job.Spec.Harness, c.Job.Spec.Model)
+		harness, provider := a.Harness, a.Provider
+		if harness == "" {
+			harness, provider = c.Job.Spec.Harness, fleet.ProviderOf(c.Job.Spec.Harness, c.Job.Spec.Model)
 		}
-		if provider == next.Provider() && (account == "" || a.Account == "" || account == a.Account) {
+		// The job may bring an account of its own, of which the runner knows nothing: the
+		// same harness has the same one.
+		if provider == next.Provider() && (harness == next.Harness || account == "" || a.Account == "" || account == a.Account) {
 			return true
 		}
 	}

@@ -213,6 +213,11 @@ func TestNext(t *testing.T) {
 			ended(j, fleet.ClassQuotaExhausted, func(a *fleet.Attempt) { a.Account = "chat" })
 			return j
 		}, map[string]string{"codex": "chat", "opencode": "key"}, Step{Do: Forward, Choice: 2, Skipped: []fleet.Choice{codexB}}},
+		{"the job has an account of its own", func() *fleet.Job {
+			j := agent(codexB, claude)
+			ended(j, fleet.ClassQuotaExhausted, func(a *fleet.Attempt) { a.Account = "the job's" })
+			return j
+		}, map[string]string{"codex": "the runner's"}, Step{Do: Forward, Choice: 2, Skipped: []fleet.Choice{codexB}}},
 		{"the quota was found used up earlier in the turn", func() *fleet.Job {
 			j := agent(claude, codexB)
 			ended(j, fleet.ClassQuotaExhausted)
@@ -318,7 +323,7 @@ func TestWalk(t *testing.T) {
 					t.Fatalf("from %s to %s, acted %v, turn %d", from, to, a.Acted, tu.N)
 				}
 				if a.Failure == fleet.ClassQuotaExhausted && (a.ResetAt == nil || a.ResetAt.After(now)) && to.Provider() == from.Provider() &&
-					(accounts[to.Harness] == accounts[from.Harness] || accounts[to.Harness] == "" || accounts[from.Harness] == "") {
+					(to.Harness == from.Harness || accounts[to.Harness] == accounts[from.Harness] || accounts[to.Harness] == "" || accounts[from.Harness] == "") {
 					t.Fatalf("from %s to %s of the same account", from, to)
 				}
 				tu.Choice = s.Choice

@@ -17,7 +17,9 @@ import (
 // TestWholePath gives jobs to the real CLIs through one hub and one runner.
 func TestWholePath(t *testing.T) {
 	p := newPlace(t)
+	p.janitor()
 	t.Run("list", func(t *testing.T) { p.of(t).listed() })
+	t.Run("forward", func(t *testing.T) { forward(p.of(t)) })
 	for _, cli := range harness.All {
 		t.Run(string(cli), func(t *testing.T) {
 			t.Parallel()

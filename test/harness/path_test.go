@@ -144,6 +144,7 @@ type task struct {
 	flags    []string
 	badKey   bool
 	retries  int // of the CLI; 0 is one
+	again    int // automatic executions more; 0 is none
 }
 
 func (k task) run() string {
@@ -165,7 +166,7 @@ func (p *place) args(k task) []string {
 	if err != nil {
 		p.T.Fatal(err)
 	}
-	args := []string{"run", "--harness", string(k.cli), "--timeout", "3m"}
+	args := []string{"run", "--harness", string(k.cli), "--timeout", "3m", "--retries", "0"}
 	for _, name := range []string{"CODEX_HOME", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_MAX_RETRIES", "OPENCODE_CONFIG_CONTENT"} {
 		if v := value(env, name); v != "" {
 			args = append(args, "--env", name+"="+v)
@@ -213,8 +214,21 @@ func (p *place) followed(args ...string) result {
 		p.T.Fatalf("tugline %s: exit %d and no summary\n%s\n%s", strings.Join(args, " "), r.code, r.stdout, r.errs)
 	}
 	r.Job = p.Job(id[1])
+	if r.FailureClass.Provider() || r.FailureClass == fleet.ClassHarnessStartup {
+		p.closeCircuits() // the next task is another account's
+	}
 	p.T.Logf("%s %s: %s, exit %d after %v", r.Harness, args[len(args)-1], r.State, r.code, time.Since(begun).Round(100*time.Millisecond))
 	return r
+}
+
+// closeCircuits lets work go again wherever a refusal keeps it away.
+func (p *place) closeCircuits() {
+	p.T.Helper()
+	var all api.Circuits
+	p.JSON(&all, "circuit", "list", "--json")
+	for _, c := range all.Circuits {
+		p.Run("circuit", "reset", c.ID, "--repaired", "the account", "--reason", "the next test")
+	}
 }
 
 // start gives a task without following it, and returns once its CLI has run a
