@@ -80,7 +80,7 @@ func (n *node) connect(secret string, i int) *wired {
 	hello, err := wire.SealHello(key, challenge, wire.Hello{
 		Version: wire.Version, Runner: e.Runner, Generation: e.Generation, Nonce: nonce, Cluster: e.Cluster, Epoch: e.Epoch,
 		MachineID: machine, JournalID: "j", JournalCount: 1, Name: e.Name, Time: time.Now().UTC(),
-		Facts: fleet.RunnerFacts{Version: "test", OS: "linux", Arch: "amd64", Slots: 2, Permissions: fleet.PermFull},
+		Facts: fleet.RunnerFacts{Version: "test", OS: "linux", Arch: "amd64", Slots: 2, Permissions: fleet.PermFull, Harnesses: []fleet.HarnessInfo{{Name: "exec"}}},
 	})
 	must(err)
 	session, err := wire.DeriveSession(key, c.Nonce, nonce, e.Cluster, e.Runner)
