@@ -34,9 +34,9 @@ echo "resumed=$next $prompt" >> "PROMPTS"
 echo '{"type":"thread.started","thread_id":"'$id'"}'
 echo '{"type":"turn.started"}'
 if [ $next = no ]; then
-	echo half > half-done
 	case $prompt in
-	act*) echo '{"type":"item.completed","item":{"id":"1","type":"command_execution","command":"make","aggregated_output":"","exit_code":0,"status":"completed"}}';;
+	deny*) mkdir half-done;; # git sees nothing of it
+	act*) echo half > half-done; echo '{"type":"item.completed","item":{"id":"1","type":"command_execution","command":"make","aggregated_output":"","exit_code":0,"status":"completed"}}';;
 	esac
 	echo '{"type":"turn.failed","error":{"message":"You'"'"'ve hit your usage limit. Try again when the moon is full."}}'
 	exit 1
@@ -133,11 +133,14 @@ func TestRefusedTurnGoesOnInItsSession(t *testing.T) {
 			h.ends(j, fleet.Succeeded)
 			h.sealed(j, g)
 			b := h.attempt(j, g)
-			if b.SessionID != a.SessionID || b.Acted || !b.Responded || b.Account != a.Account {
+			if b.SessionID != a.SessionID || !b.Responded || b.Account != a.Account {
 				t.Errorf("the next attempt is %+v", b)
 			}
 			if said := h.events(j, b); !strings.Contains(said, "half-done") {
 				t.Errorf("it is not in the directory of the first: %s", said)
+			}
+			if notes := strings.Join(b.Notes, "; "); !strings.Contains(notes, "goes on in the directory of an earlier attempt at the turn, in its session") {
+				t.Errorf("notes %q", notes)
 			}
 			said := strings.Split(prompts(), "resumed=")
 			if len(said) != 3 || said[1] != "no act on it\n" || !strings.HasPrefix(said[2], "done You were interrupted") || !strings.HasSuffix(said[2], "\n\nact on it\n") {
@@ -177,7 +180,7 @@ func TestNextChoiceBeginsInTheSameWorktree(t *testing.T) {
 	}
 }
 
-// What the turn is to go on in is gone. A worktree is built again from what the hub has.
+// What the turn is to go on in is gone. A worktree is built again from the commits that the hub has.
 // A directory of the job's own is not to be had again: with a session the turn is
 // refused, for the agent would go by what is not there; without one it begins anew.
 func TestTurnWhoseDirectoryIsGone(t *testing.T) {
@@ -220,7 +223,7 @@ func TestTurnWhoseDirectoryIsGone(t *testing.T) {
 				return
 			}
 			h.sealed(j, g)
-			if said := h.events(j, b); strings.Contains(said, "half-done") != c.repo {
+			if said := h.events(j, b); strings.Contains(said, "half-done") != (c.repo && c.prompt == "act on it") {
 				t.Errorf("it goes on in %s", said)
 			}
 		})

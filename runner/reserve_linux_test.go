@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/runner/probe"
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -152,8 +153,10 @@ func TestFloorsAreForAutomations(t *testing.T) {
 		}
 	}
 	rules("memory: {keep: 0, per_slot: 1}\nfloors: {start: 300MiB}\n")
+	h.must(&state.Set{Name: fleet.SettingFloorSelect, Value: "10MiB"})
+	h.must(&state.Set{Name: fleet.SettingFloorStart, Value: "20MiB"})
 	r := h.newRunner(func(c *Config) { c.Dir = dir })
-	r.takeLimits(fleet.Limits{Automation: 2, Floors: fleet.Floors{Select: 10 << 20, Start: 20 << 20}})
+	eventually(t, "the hub to have told its limits", func() bool { _, ever := r.limits(); return ever })
 	automated := fleet.Spec{Kind: fleet.KindExec, Harness: "exec", Argv: []string{"true"}, Origin: fleet.Origin{Kind: fleet.Automation, Name: "nightly"}}
 	j := h.submit(automated)
 	f := h.assign(j, r.id)

@@ -218,8 +218,12 @@ func (a *Attempt) makeReady(ctx context.Context) (ready readiness, err error) {
 	if req.ResumeID, err = a.session(ready); err != nil {
 		return ready, err
 	}
-	if a.asg.Again && req.ResumeID != "" {
-		req.Prompt = goOn(prompt)
+	if a.asg.Again {
+		where := "in a new session"
+		if req.ResumeID != "" {
+			req.Prompt, where = goOn(prompt), "in its session"
+		}
+		ready.notes = append(ready.notes, "goes on in the directory of an earlier attempt at the turn, "+where)
 	}
 	ready.account = ready.harness.AccountOf(ready.env.vars, a.model())
 	if ready.launch, err = ready.harness.Launch(req); err != nil {
