@@ -375,6 +375,7 @@ func TestResetCircuit(t *testing.T) {
 	g := ruledRig(t)
 	const id = "provider/r1/openai/-/-/auth"
 	g.refused(fleet.NotFound, &ResetCircuit{ID: id})
+	g.refused(fleet.NotFound, &ReleaseProbe{ID: id})
 	g.fails("a", g.start("a", "r1"), fleet.ClassAuth)
 	g.refused(fleet.BadRequest, &ResetCircuit{ID: id, Reason: "it works", Repaired: " \t"})
 	g.refused(fleet.TooLarge, &ResetCircuit{ID: id, Repaired: strings.Repeat("x", fleet.MaxDetail+1)})

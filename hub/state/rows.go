@@ -34,7 +34,6 @@ func (t *txn) put(j *fleet.Job) Result {
 	t.derive(old, j)
 	t.freeProbes(j)
 	t.draw(old, j)
-	t.freeProbes(j)
 	t.insert(tableJobs, j)
 	t.changed(Change{What: "job", Job: j})
 	return Result{ID: string(j.ID), Job: j}
