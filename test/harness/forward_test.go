@@ -43,3 +43,31 @@ func forward(p *place) {
 	}
 	p.closeCircuits()
 }
+
+// goesOn has an agent reach its limit after it wrote a file: nothing else may take over,
+// and once the limit is gone the same session goes on in the same worktree.
+func goesOn(p *place, cli harness.CLI) {
+	t := p.T
+	p.Run("hub", "set", fleet.SettingRetryPause, "1s")
+	args := p.args(task{cli: cli, scenario: "limit-between", nonce: string(cli) + "-goes-on", flags: []string{"--retries", "2", "--fallback", "opencode"}})
+	id := p.Detach(args...)
+	p.Eventually(time.Minute, "job "+id+" waits for another try", func() bool {
+		j := p.Job(id)
+		if j.State.Ended() {
+			t.Fatalf("job %s is %s: %+v", id, j.State, j.Reason)
+		}
+		return j.State == fleet.Queued && len(j.Attempts) == 1
+	})
+	p.closeCircuits()
+	p.Eventually(2*time.Minute, "job "+id+" ends", func() bool { return p.Job(id).State.Ended() })
+	r := p.Job(id)
+	if r.State != fleet.Succeeded || len(r.Attempts) != 2 || len(r.Transitions) != 0 || r.Effective.Harness != string(cli) || !r.Attempts[0].Class.Provider() {
+		t.Fatalf("job %s is %s with %s, attempts %+v, transitions %+v", id, r.State, r.Effective, r.Attempts, r.Transitions)
+	}
+	d := p.Run("job", "diff", id)
+	for _, f := range []string{"first.txt", "second.txt"} {
+		if !strings.Contains(d, "+++ b/"+f) {
+			t.Errorf("the diff lacks %s:\n%s", f, d)
+		}
+	}
+}

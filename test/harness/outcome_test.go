@@ -25,10 +25,10 @@ func TestWholePath(t *testing.T) {
 			t.Parallel()
 			for name, check := range map[string]func(*place, harness.CLI){
 				"success": success, "environment": keysKept, "cancel": cancelled, "queue": queued, "wait": waits, "idle": idleWait,
-				"own-repository": ownRepository, "gone": gone,
+				"own-repository": ownRepository, "gone": gone, "goes-on": goesOn,
 			} {
-				if name == "idle" && cli != harness.Codex || name == "gone" && cli == harness.OpenCode {
-					continue // the others give up by themselves; opencode has all its sessions in one file
+				if name == "idle" && cli != harness.Codex || (name == "gone" || name == "goes-on") && cli == harness.OpenCode {
+					continue // the others give up by themselves; opencode has all its sessions in one file, and waits for limits
 				}
 				t.Run(name, func(t *testing.T) { t.Parallel(); check(p.of(t), cli) })
 			}
@@ -120,7 +120,7 @@ var cases = []ending{
 
 func (p *place) listed() {
 	p.T.Helper()
-	for _, h := range p.theRunner().Harnesses {
+	for _, h := range p.runner("r1").Harnesses {
 		if h.Name != "exec" && (h.Version == "" || h.SignedIn != "yes" || !filepath.IsAbs(h.Path) || len(h.Capabilities) == 0) {
 			p.T.Errorf("the runner tells of %+v; want path, version, capabilities, and that it is signed in", h)
 		}

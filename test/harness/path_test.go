@@ -34,40 +34,20 @@ const badKey = "sk-bad-0123456789"
 // atOnce is how many jobs the runner of a place takes: half of the time a CLI waits.
 const atOnce = 3
 
-// newPlace starts everything. The CLIs are where runner.yaml says, their account is
-// in the runner's own home and environment, as a user's would be.
-func newPlace(t *testing.T) *place {
+// newPlace starts everything, with a runner that finds some CLIs, or all of them.
+func newPlace(t *testing.T, clis ...harness.CLI) *place {
 	t.Helper()
 	p := &place{Mesh: mesh.New(t), model: startModel(t)}
 	p.Slots = atOnce
-	var config strings.Builder
-	config.WriteString("permissions: full\nharnesses:\n  exec: {}\n")
-	for _, cli := range harness.All {
-		path, err := cli.Path()
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(&config, "  %s: {path: %q}\n", cli, path)
-	}
-	// E2E_MESH marks the processes of jobs too, so that none can be left unseen.
-	fmt.Fprintf(&config, "env_names: [%s, E2E_MESH]\n", harness.Codex.KeyVar())
-	p.Config = config.String()
-	p.Vars = []string{harness.Codex.KeyVar() + "=" + fakemodel.GoodKey, harness.Claude.KeyVar() + "=" + fakemodel.GoodKey}
 	for _, own := range ownScripts {
 		if err := p.model.Add(own.name, own.script); err != nil {
 			t.Fatal(err)
 		}
 	}
-	home := filepath.Join(p.Dir, "home")
-	for _, cli := range []harness.CLI{harness.Codex, harness.OpenCode} {
-		env, err := harness.Setup{CLI: cli, Home: mkdir(t, home), BaseURL: p.model.URL("text-only", "nobody"), Key: "-"}.Env()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if cli == harness.OpenCode {
-			p.Write(filepath.Join(home, ".config", "opencode", "opencode.json"), value(env, "OPENCODE_CONFIG_CONTENT"))
-		}
+	if len(clis) == 0 {
+		clis = harness.All
 	}
+	p.Config, p.Vars = p.account(filepath.Join(p.Dir, "home"), fakemodel.GoodKey, clis)
 	secrets := p.Write(filepath.Join(p.Dir, "runner", "secrets.yaml"),
 		fmt.Sprintf("%s: %s\n%s: %s\n", harness.Codex.KeyVar(), badKey, harness.Claude.KeyVar(), badKey))
 	if err := os.Chmod(secrets, 0o600); err != nil {
@@ -76,11 +56,43 @@ func newPlace(t *testing.T) *place {
 	p.StartHub()
 	p.StartRunner()
 	p.Online()
-	p.Eventually(2*time.Minute, "the runner finds the CLIs", func() bool {
-		return len(p.theRunner().Harnesses) == 1+len(harness.All)
-	})
+	p.finds("r1", len(clis))
 	p.repo = p.Repository("repo")
 	return p
+}
+
+// account sets a runner's home up and gives the rest of its runner.yaml and of its
+// environment. The CLIs are where runner.yaml says, their account is in the runner's own
+// home and environment, as a user's would be.
+func (p *place) account(home, key string, clis []harness.CLI) (config string, vars []string) {
+	p.T.Helper()
+	var b strings.Builder
+	b.WriteString("permissions: full\nharnesses:\n  exec: {}\n")
+	for _, cli := range clis {
+		path, err := cli.Path()
+		if err != nil {
+			p.T.Fatal(err)
+		}
+		fmt.Fprintf(&b, "  %s: {path: %q}\n", cli, path)
+		env, err := harness.Setup{CLI: cli, Home: mkdir(p.T, home), BaseURL: p.model.URL("text-only", "nobody"), Key: "-"}.Env()
+		if err != nil {
+			p.T.Fatal(err)
+		}
+		if cli == harness.OpenCode {
+			p.Write(filepath.Join(home, ".config", "opencode", "opencode.json"), value(env, "OPENCODE_CONFIG_CONTENT"))
+		}
+	}
+	// E2E_MESH marks the processes of jobs too, so that none can be left unseen.
+	fmt.Fprintf(&b, "env_names: [%s, E2E_MESH]\n", harness.Codex.KeyVar())
+	return b.String(), []string{harness.Codex.KeyVar() + "=" + key, harness.Claude.KeyVar() + "=" + key}
+}
+
+// finds waits until a runner has found its CLIs.
+func (p *place) finds(runner string, clis int) {
+	p.T.Helper()
+	p.Eventually(2*time.Minute, "the runner "+runner+" finds the CLIs", func() bool {
+		return len(p.runner(runner).Harnesses) == 1+clis
+	})
 }
 
 // startModel starts the scripted model. Its complaints fail the test, but for the one
@@ -102,10 +114,10 @@ func startModel(t *testing.T) *fakemodel.Server {
 	return s
 }
 
-func (p *place) theRunner() api.Runner {
+func (p *place) runner(name string) api.Runner {
 	p.T.Helper()
 	var r api.Runner
-	p.JSON(&r, "runner", "get", "r1", "--json")
+	p.JSON(&r, "runner", "get", name, "--json")
 	return r
 }
 
@@ -145,6 +157,14 @@ type task struct {
 	badKey   bool
 	retries  int // of the CLI; 0 is one
 	again    int // automatic executions more; 0 is none
+	then     []fallback
+}
+
+// fallback is what a task goes on with where its provider refuses.
+type fallback struct {
+	cli      harness.CLI
+	model    string // "" is the CLI's own
+	scenario string // "" leaves the CLI with the one that it has in the task already
 }
 
 func (k task) run() string {
@@ -158,18 +178,12 @@ func (k task) run() string {
 // goes along as the job's environment; keys never do.
 func (p *place) args(k task) []string {
 	p.T.Helper()
-	s := harness.Setup{
-		CLI: k.cli, Home: mkdir(p.T, filepath.Join(p.Dir, "accounts", k.run())),
-		BaseURL: p.model.URL(k.scenario, k.run()), Retries: max(k.retries, 1),
-	}
-	env, err := s.Env()
-	if err != nil {
-		p.T.Fatal(err)
-	}
-	args := []string{"run", "--harness", string(k.cli), "--timeout", "3m", "--retries", "0"}
-	for _, name := range []string{"CODEX_HOME", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_MAX_RETRIES", "OPENCODE_CONFIG_CONTENT"} {
-		if v := value(env, name); v != "" {
-			args = append(args, "--env", name+"="+v)
+	args := []string{"run", "--harness", string(k.cli), "--timeout", "3m", "--retries", fmt.Sprint(k.again)}
+	args = append(args, p.env(k.cli, k.scenario, k.run(), k.retries)...)
+	for _, f := range k.then {
+		args = append(args, "--fallback", strings.TrimSuffix(string(f.cli)+":"+f.model, ":"))
+		if f.scenario != "" {
+			args = append(args, p.env(f.cli, f.scenario, k.run(), k.retries)...)
 		}
 	}
 	switch k.repo {
@@ -186,6 +200,24 @@ func (p *place) args(k task) []string {
 		k.prompt = "Create hello.txt."
 	}
 	return append(append(args, k.flags...), k.prompt)
+}
+
+// env is what tells a CLI of its scenario, as flags of a job.
+func (p *place) env(cli harness.CLI, scenario, nonce string, retries int) (flags []string) {
+	p.T.Helper()
+	env, err := harness.Setup{
+		CLI: cli, Home: mkdir(p.T, filepath.Join(p.Dir, "accounts", nonce)),
+		BaseURL: p.model.URL(scenario, nonce), Retries: max(retries, 1),
+	}.Env()
+	if err != nil {
+		p.T.Fatal(err)
+	}
+	for _, name := range []string{"CODEX_HOME", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_MAX_RETRIES", "OPENCODE_CONFIG_CONTENT"} {
+		if v := value(env, name); v != "" {
+			flags = append(flags, "--env", name+"="+v)
+		}
+	}
+	return flags
 }
 
 // result is a followed job.
@@ -250,7 +282,7 @@ func (p *place) exists(id, name string) bool {
 // want fails the test, with all that the job said, unless it ended as told.
 func (p *place) want(r result, state fleet.State, class fleet.FailureClass, reason string) {
 	p.T.Helper()
-	code := map[fleet.State]int{fleet.Succeeded: 0, fleet.Failed: 1, fleet.Cancelled: 3, fleet.NeedsReview: 6}[state]
+	code := map[fleet.State]int{fleet.Succeeded: 0, fleet.Failed: 1, fleet.Cancelled: 3, fleet.NeedsReview: 6, fleet.Blocked: 7}[state]
 	reasons := ""
 	if r.Verdict != nil {
 		reasons = strings.Join(r.Verdict.Reasons, "; ")

@@ -32,7 +32,68 @@ var ownScripts = []struct {
 		{Items: []fakemodel.Item{{Write: &fakemodel.File{Path: "third.txt", Text: "written in turn three\n"}}}},
 		{Items: []fakemodel.Item{{Say: "Turn three is done."}}},
 	}}},
+	{"limit-between", fakemodel.Scenario{About: "writes a file, then the plan's limit is reached, once; whoever goes on must know of the file", Steps: []fakemodel.Step{
+		{Items: []fakemodel.Item{say("I keep the word heron-{nonce} in mind."), write("first.txt", "written before the limit\n")}},
+		limitOnce(),
+		{Items: []fakemodel.Item{write("second.txt", "written after the limit\n")}, Expect: []string{"heron-{nonce}", "first.txt"}},
+		{Items: []fakemodel.Item{say("Both files are there.")}},
+	}}},
 	{"turns", fakemodel.Scenario{About: "four turns of one session", Steps: turns}},
+
+	{"limit-soon", fakemodel.Scenario{About: "a plan that is used up for some hours", Steps: []fakemodel.Step{fakemodel.UsageLimit(limitEnds)}}},
+	{"limited-one", fakemodel.Scenario{About: "one account is limited, others are not", Steps: append([]fakemodel.Step{
+		forOne(refusal("rate-limit"))}, hello()...)}},
+	{"acted-model", fakemodel.Scenario{About: "a file, then the model is gone for one more request, then the rest", Steps: []fakemodel.Step{
+		begins, refusal("model-missing", 1), {Items: []fakemodel.Item{write("second.txt", "written by the next model\n")}, Expect: []string{"heron-{nonce}", "first prompt"}},
+		{Items: []fakemodel.Item{say("All is done.")}},
+	}}},
+	{"acted-quota", fakemodel.Scenario{About: "a file, then no quota for ever", Steps: []fakemodel.Step{begins, refusal("quota")}}},
+	{"acted-hang", fakemodel.Scenario{About: "a file, then silence", Steps: []fakemodel.Step{
+		begins, {Fault: &fakemodel.Fault{Hang: true}, Items: []fakemodel.Item{say("unheard")}, Repeat: -1}}}},
+	{"down-codex", downTwice(codexAsks)},
+	{"down-claude", downTwice(claudeAsks)},
+}
+
+// begins is a step that does something and is remembered.
+var begins = fakemodel.Step{Items: []fakemodel.Item{say("I keep the word heron-{nonce} in mind."), write("first.txt", "written first\n")}}
+
+// How often each CLI asks a provider that fails, where a task lets it try once more.
+const (
+	codexAsks  = 2
+	claudeAsks = 2
+)
+
+// downTwice is a provider that fails in the middle of a run, fails again, and then goes on.
+func downTwice(asks int) fakemodel.Scenario {
+	return fakemodel.Scenario{About: "a file, then a provider that is down for two executions", Steps: []fakemodel.Step{
+		begins, refusal("overloaded", 2*asks),
+		{Items: []fakemodel.Item{write("second.txt", "written after it\n")}, Expect: []string{"heron-{nonce}", "first prompt"}},
+		{Items: []fakemodel.Item{say("All is done.")}},
+	}}
+}
+
+// refusal is the refusal of a built-in script, for so many requests, or for ever.
+func refusal(script string, requests ...int) fakemodel.Step {
+	sc, ok := fakemodel.Builtin(script)
+	if !ok {
+		panic("there is no script " + script)
+	}
+	st := sc.Steps[0]
+	if len(requests) > 0 {
+		st.Repeat = requests[0] - 1
+	}
+	return st
+}
+
+// forOne has only the account of the runner r1 meet a step.
+func forOne(st fakemodel.Step) fakemodel.Step {
+	st.Key = fakemodel.GoodKey
+	return st
+}
+
+func hello() []fakemodel.Step {
+	sc, _ := fakemodel.Builtin("success")
+	return sc.Steps
 }
 
 // turns is a script of four turns. Each must carry the history of those before, else
@@ -54,3 +115,9 @@ func write(name, text string) fakemodel.Item {
 }
 
 func say(text string) fakemodel.Item { return fakemodel.Item{Say: text} }
+
+func limitOnce() fakemodel.Step {
+	s := fakemodel.UsageLimit(time.Unix(fakemodel.LimitResetsAt, 0))
+	s.Repeat = 0
+	return s
+}
