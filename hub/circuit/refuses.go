@@ -8,10 +8,25 @@ import (
 
 // Refuses says whether Passes would refuse a start, without a word about why: whoever
 // looks at ten thousand runners needs none.
-func (s *Set) Refuses(a Ask, now time.Time) bool {
-	for _, r := range [...]fleet.RunnerID{"", a.Runner} {
-		for _, c := range s.by[r] {
-			if a.concerns(c) && s.refusing(c, now) {
+func (s *Set) Refuses(a Ask, now time.Time) bool { return s.Near(a.Runner).Refuses(a, now) }
+
+// Near is the circuits that may concern starts on one runner, at hand for many of them.
+type Near struct {
+	s        *Set
+	all, own []*fleet.Circuit
+}
+
+// Near gives those of a runner.
+func (s *Set) Near(r fleet.RunnerID) Near { return Near{s, s.by[""], s.by[r]} }
+
+// None says that every start on the runner passes.
+func (n Near) None() bool { return len(n.all)+len(n.own) == 0 }
+
+// Refuses is Refuses of the set, for starts on that runner.
+func (n Near) Refuses(a Ask, now time.Time) bool {
+	for _, cs := range [...][]*fleet.Circuit{n.all, n.own} {
+		for _, c := range cs {
+			if a.concerns(c) && n.s.refusing(c, now) {
 				return true
 			}
 		}

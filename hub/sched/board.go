@@ -24,7 +24,8 @@ type Board struct {
 
 	// What follows counts what is flying, and what was picked.
 	lines   *circuit.Set
-	some    bool                     // there are any
+	every   []*fleet.Circuit
+	near    []circuit.Near           // of each candidate
 	bars    map[line]set             // candidates that circuits or Docker keep from work
 	away    map[fleet.JobID]bool     // jobs that are flying
 	held    map[string]*int          // slots by origin
@@ -148,14 +149,14 @@ func at(cs []candidate, id fleet.RunnerID) (int, bool) {
 // circuits gives the circuits that are not closed, those that are being tried marked.
 func (b *Board) circuits() *circuit.Set {
 	if b.lines == nil {
-		all := b.v.Circuits()
-		b.lines, b.some = circuit.NewSet(all), len(all) > 0
+		b.every = b.v.Circuits()
+		b.lines = circuit.NewSet(b.every)
 	}
 	return b.lines
 }
 
 // tried says whether there are any circuits.
-func (b *Board) tried() bool { return b.circuits() != nil && b.some }
+func (b *Board) tried() bool { return b.circuits() != nil && len(b.every) > 0 }
 
 // wanted works out what a job wants, as one look needs it.
 func (b *Board) wanted(j *fleet.Job) *wanted {

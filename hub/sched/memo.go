@@ -170,7 +170,7 @@ func (m *Memo) read(v state.View) {
 	for _, l := range m.lanes {
 		l.rows, l.late, l.next, l.nextLate = l.rows[:0], l.late[:0], 0, 0
 	}
-	old, rows, at := m.rows, m.other[:0], 0
+	old, rows, at := m.rows, slices.Grow(m.other[:0], v.Count("queued")), 0
 	v.Queue(func(j *fleet.Job) bool {
 		if at < len(old) && old[at].job == j {
 			rows = append(rows, old[at])

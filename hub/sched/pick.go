@@ -293,7 +293,7 @@ type line struct {
 // no Docker and need it. It is worked out once for all that is of one line.
 func (b *Board) barred(w *wanted, j *fleet.Job) set {
 	circuits := b.circuits()
-	if !b.some && !w.docker {
+	if !b.tried() && !w.docker {
 		return nil
 	}
 	m, key := b.m, line{w.harness, w.model, w.agent, w.docker, w.automated()}
@@ -301,6 +301,12 @@ func (b *Board) barred(w *wanted, j *fleet.Job) set {
 		return s
 	}
 	s := set(nil).room(len(m.candidates))
+	if b.near == nil {
+		b.near = make([]circuit.Near, len(m.candidates))
+		for i := range b.near {
+			b.near[i] = circuits.Near(m.candidates[i].r.ID)
+		}
+	}
 	var ask circuit.Ask
 	for i := range m.candidates {
 		c := &m.candidates[i]
@@ -310,7 +316,7 @@ func (b *Board) barred(w *wanted, j *fleet.Job) set {
 		case w.docker && !c.docker(b.l.Now):
 			s.add(i)
 			continue
-		case !b.some || !circuits.Touches(c.r.ID):
+		case b.near[i].None():
 			continue
 		}
 		if ask.Runner == "" {
@@ -323,7 +329,7 @@ func (b *Board) barred(w *wanted, j *fleet.Job) set {
 				break
 			}
 		}
-		s.put(i, circuits.Refuses(ask, b.l.Now))
+		s.put(i, b.near[i].Refuses(ask, b.l.Now))
 	}
 	if b.bars == nil {
 		b.bars = map[line]set{}
@@ -339,7 +345,8 @@ func (b *Board) wakes(plan *Plan) {
 			plan.wake(*h.Until)
 		}
 	}
-	for _, c := range b.v.Circuits() {
+	b.circuits()
+	for _, c := range b.every {
 		if c.Until != nil && circuit.At(c, b.l.Now) == fleet.CircuitOpen {
 			plan.wake(*c.Until)
 		}
