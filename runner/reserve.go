@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -93,6 +94,13 @@ func (s space) Reserve(ctx context.Context, f fleet.Fence, bytes, floor int64) (
 func (s space) Promise(f fleet.Fence, bytes int64) { s.r.ledger.put(f, bytes) }
 
 func (s space) Footprint(cache string) int64 { return s.r.footprints.of(cache) }
+
+func (s space) Cold(cache string) bool {
+	h := s.r.health
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.caches != nil && len(h.caches) < cachesTold && !slices.Contains(h.caches, cache)
+}
 
 func (s space) Learn(cache string, bytes int64) {
 	if err := s.r.footprints.learn(cache, bytes, time.Now()); err != nil {

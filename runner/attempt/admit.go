@@ -27,6 +27,8 @@ type Space interface {
 	Footprint(cache string) int64
 	// Learn notes what one came to take.
 	Learn(cache string, bytes int64)
+	// Cold says whether the repository is known not to be cached here yet.
+	Cold(cache string) bool
 }
 
 const (
@@ -38,22 +40,35 @@ const (
 // its directory has already: what is known of the repository, by the hub or here, with
 // some room beside it.
 func (a *Attempt) expected(has int64) int64 {
-	want := a.asg.Reserve
-	if r := a.asg.Spec.Repo; r != nil {
-		want = max(want, a.host.Space.Footprint(r.CacheOf())+fleet.FootprintRoom)
+	want := a.known()
+	if a.asg.Spec.Repo != nil {
+		want += fleet.FootprintRoom
 	}
 	return max(want-has, 0)
+}
+
+// known gives what is known of that. Where the repository is not cached here yet, its
+// history comes on top, for which as much again is a fair guess.
+func (a *Attempt) known() int64 {
+	r := a.asg.Spec.Repo
+	if r == nil {
+		return a.asg.Reserve
+	}
+	n := max(a.host.Space.Footprint(r.CacheOf()), a.asg.Reserve-fleet.FootprintRoom, 0)
+	if a.cold {
+		n *= 2
+	}
+	return n
 }
 
 // asked gives what of that must be there for it to begin: all of it for automations.
 // Whoever asks for a job sees to the disk himself, so the room beside is not held
 // against his, only what is known; later ones are measured against all of it.
 func (a *Attempt) asked(has int64) int64 {
-	want := a.expected(0)
-	if a.asg.Spec.Repo != nil && !a.asg.Spec.Automated() {
-		want -= fleet.FootprintRoom
+	if !a.asg.Spec.Automated() {
+		return max(a.known()-has, 0)
 	}
-	return max(want-has, 0)
+	return a.expected(has)
 }
 
 // floor gives what must stay free, and who wants that.
@@ -177,6 +192,7 @@ func (a *Attempt) firstProbe(ctx context.Context, p Policy) (has int64, err erro
 		a.tell("measuring the worktree")
 		has = measure(ctx, filepath.Join(a.host.workDir(), string(a.asg.Job)))
 	}
+	a.cold = a.asg.Spec.Repo != nil && has == 0 && a.host.Space.Cold(a.asg.Spec.Repo.CacheOf())
 	if err := a.admit(ctx, p, has); err != nil {
 		return has, err
 	}
@@ -195,6 +211,7 @@ func (a *Attempt) secondProbe(ctx context.Context, ready *readiness) (fleet.Perm
 		a.tell("measuring the worktree")
 		ready.has = measure(ctx, ready.dir)
 	}
+	a.cold = false
 	if err := a.admit(ctx, policy, ready.has, ready.dir); err != nil {
 		return "", err
 	}

@@ -17,6 +17,7 @@ type fakeSpace struct {
 	workspace, cache, other fleet.Volume
 	footprint               int64
 	others                  int64
+	cold                    bool
 	promised                int64
 }
 
@@ -45,6 +46,7 @@ func (s *fakeSpace) Reserve(_ context.Context, _ fleet.Fence, bytes, floor int64
 func (s *fakeSpace) Promise(_ fleet.Fence, bytes int64) { s.promised = bytes }
 func (s *fakeSpace) Footprint(string) int64             { return s.footprint }
 func (s *fakeSpace) Learn(string, int64)                {}
+func (s *fakeSpace) Cold(string) bool                   { return s.cold }
 
 func TestAdmit(t *testing.T) {
 	const gib = 1 << 30
@@ -78,6 +80,8 @@ func TestAdmit(t *testing.T) {
 		{name: "people, a large repository that fits", spec: people, space: &fakeSpace{workspace: disk(6 * gib), cache: plenty, other: plenty, footprint: 5 * gib}, promised: 6 * gib},
 		{name: "people, a large repository that is there", spec: people, has: 5 * gib, space: &fakeSpace{workspace: disk(2 * gib), cache: plenty, other: plenty, footprint: 5 * gib}, promised: gib},
 		{name: "people, the hub knows more", spec: people, asked: 9 * gib, space: full(disk(8 * gib)), detail: "this job may take 8 GiB"},
+		{name: "people, the repository is not cached yet", spec: people, asked: 4 * gib, space: &fakeSpace{workspace: disk(7*gib - 1), cache: plenty, other: plenty, cold: true}, detail: "this job may take 6 GiB"},
+		{name: "automation, the repository is not cached yet", spec: automation, asked: 4 * gib, space: &fakeSpace{workspace: disk(27 * gib), cache: plenty, other: plenty, cold: true}, promised: 7 * gib},
 		{name: "people, an owner without a bound", spec: people, policy: &Policy{}, space: full(disk(0)), promised: gib},
 		{name: "people, the data directory is full", spec: people, space: &fakeSpace{workspace: plenty, cache: plenty, other: disk(5)}, detail: "0 MiB are free at"},
 		{name: "people, nobody knows", spec: people, space: &fakeSpace{workspace: fleet.Volume{Detail: "it hangs"}, cache: plenty, other: plenty}, detail: "not known: it hangs"},
@@ -98,6 +102,7 @@ func TestAdmit(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			h := &Host{Dir: "/d", Space: c.space, Logger: slog.New(slog.DiscardHandler)}
 			a := h.attempt(Assignment{Job: "j", Spec: c.spec, Reserve: c.asked})
+			a.cold = c.space.cold
 			p := policy
 			if c.policy != nil {
 				p = *c.policy

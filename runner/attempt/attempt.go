@@ -166,6 +166,7 @@ type Attempt struct {
 	resumed bool  // found again by a restarted runner, or by a second try; of Run's goroutine
 	broken  error // why it can't be gone on with, known before Run
 
+	cold      bool // its repository is not cached here; of Run's goroutine
 	delivered bool // the hub took every file of the evidence; of Run's goroutine
 
 	factMu sync.Mutex                // held over the number of a fact
