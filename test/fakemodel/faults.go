@@ -1,5 +1,10 @@
 package fakemodel
 
+import (
+	"strconv"
+	"time"
+)
+
 // How the providers word their refusals, by protocol. The shapes are those of
 // the public interfaces; clients decide by status, type, code and headers.
 
@@ -46,7 +51,14 @@ func noQuota() Step {
 // be usable again, in Unix seconds: 2030-03-17 17:46:40 UTC.
 const LimitResetsAt = 1900000000
 
-func usageLimit(plan string) Step {
+// UsageLimit is a step without end that refuses because the limit of a paid plan is used
+// up until a given time.
+func UsageLimit(resets time.Time) Step {
+	return always(usageLimit("plus", resets))[0]
+}
+
+func usageLimit(plan string, resets time.Time) Step {
+	at := strconv.FormatInt(resets.Unix(), 10)
 	st := byProvider(
 		openAIError(429, "usage_limit_reached", "usage_limit_reached", RefusalText).with("retry-after", "3600"),
 		anthropicError(429, "rate_limit_error", "This request would exceed your account's rate limit. Please try again later.").
@@ -54,19 +66,19 @@ func usageLimit(plan string) Step {
 			with("x-should-retry", "false").
 			with("anthropic-ratelimit-unified-status", "rejected").
 			with("anthropic-ratelimit-unified-representative-claim", "five_hour").
-			with("anthropic-ratelimit-unified-reset", "1900000000").
+			with("anthropic-ratelimit-unified-reset", at).
 			with("anthropic-ratelimit-unified-5h-status", "rejected").
 			with("anthropic-ratelimit-unified-5h-utilization", "1.0").
-			with("anthropic-ratelimit-unified-5h-reset", "1900000000").
+			with("anthropic-ratelimit-unified-5h-reset", at).
 			with("anthropic-ratelimit-unified-overage-status", "rejected"))
 	codex := &Fault{Status: 429, Body: obj{"error": obj{
 		"type": "usage_limit_reached", "message": "The usage limit has been reached",
-		"plan_type": plan, "resets_at": LimitResetsAt, "resets_in_seconds": 3600,
+		"plan_type": plan, "resets_at": resets.Unix(), "resets_in_seconds": 3600,
 	}}}
 	st.FaultBy[Responses] = codex.
 		with("x-codex-primary-used-percent", "100.0").
 		with("x-codex-primary-window-minutes", "300").
-		with("x-codex-primary-reset-at", "1900000000")
+		with("x-codex-primary-reset-at", at)
 	return st
 }
 

@@ -30,6 +30,10 @@ type Step struct {
 	Items  []Item
 	Repeat int // how many more requests the same step answers; -1 for ever
 
+	// Key is the only account that meets the step; the first request of another one
+	// ends it. "" is every account.
+	Key string
+
 	Hold  bool          // until Release is called for the run, before the response headers
 	Delay time.Duration // before the response headers
 	First time.Duration // between the headers and the first content

@@ -141,7 +141,7 @@ func (s *Server) play(w http.ResponseWriter, r *http.Request, d dialect, seen Re
 	if len(tools) == 0 {
 		seen.Kind = Side
 	}
-	step, index, err := s.advance(sc, runKey{seen.Scenario, seen.Nonce}, seen.Kind == Side)
+	step, index, err := s.advance(sc, runKey{seen.Scenario, seen.Nonce}, seen.Key, seen.Kind == Side)
 	if err != nil {
 		s.complain("%s: %v", seen.Path, err)
 		writeJSON(w, http.StatusBadRequest, d.refusal("invalid_request_error", err.Error()))
