@@ -119,7 +119,11 @@ there were; what was spent stays counted. A window begins with the first run in 
 			}
 			var of []string
 			for _, row := range budgetRows(&is) {
-				of = append(of, row[3]+" "+strings.Replace(row[0], "time", "of running", 1))
+				what := strings.Replace(row[0], "time", "of running", 1)
+				if row[3] == "1" {
+					what = strings.TrimSuffix(what, "s")
+				}
+				of = append(of, row[3]+" "+what)
 			}
 			fmt.Fprintf(a.out, "%s may spend %s, %s\n", line(is.Origin), strings.Join(of, " and "), budgetWindow(&is, time.Now()))
 			return nil

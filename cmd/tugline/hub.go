@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -203,6 +204,9 @@ func (a *app) hubAuditCommand() *cobra.Command {
 			}
 			t := table{head: []string{"INDEX", "TIME", "ACTOR", "FROM", "COMMAND", "SUBJECT", "DETAIL"}}
 			for _, r := range rs.Records {
+				if strings.HasPrefix(r.Command, "circuit.") {
+					r.Subject = fleet.CircuitKey(r.Subject)
+				}
 				t.add(strconv.FormatUint(r.Index, 10), r.At.Local().Format("2006-01-02 15:04:05"), r.Actor, first(r.Address, "-"), r.Command, r.Subject, r.Detail)
 			}
 			return t.print(a.out)

@@ -34,6 +34,9 @@ const explainWidth = 80
 func (a *app) explain(e *api.Explanation, now time.Time) error {
 	var b strings.Builder
 	text := line(e.Summary)
+	if a.ttyOut {
+		text = byClock(text, e.Until, now)
+	}
 	if !strings.HasPrefix(text, string(e.State)) {
 		text = words(e.State) + ": " + text
 	}
@@ -50,13 +53,10 @@ func (a *app) explain(e *api.Explanation, now time.Time) error {
 			if r.Until != nil {
 				until = r.Until.UTC().Format(time.RFC3339)
 			}
-			fmt.Fprintf(&b, "%s\t%s\t%s\t%s\t%s\n", line(r.Runner), r.Code, until, line(r.Detail), first(line(r.Change), "-"))
+			fmt.Fprintf(&b, "%s\t%s\t%s\t%s\t%s\n", line(r.Runner), first(string(r.Code), "-"), until, line(r.Detail), first(line(r.Change), "-"))
 			continue
 		}
-		why := bold.on(a.colourOut(), line(r.Runner)) + " " + line(r.Detail)
-		if r.Until != nil {
-			why += ", until " + when(now, *r.Until)
-		}
+		why := bold.on(a.colourOut(), line(r.Runner)) + " " + withEnd(line(r.Detail), r.Until, now)
 		a.paragraph(&b, "  ", why)
 		if r.Change != "" {
 			a.paragraph(&b, "    ", "→ "+line(r.Change))
@@ -73,6 +73,22 @@ func (a *app) explain(e *api.Explanation, now time.Time) error {
 	}
 	_, err := io.WriteString(a.out, b.String())
 	return err
+}
+
+// byClock puts the time of day here in the place of a time that the hub wrote.
+func byClock(text string, end *time.Time, now time.Time) string {
+	if end == nil {
+		return text
+	}
+	return strings.ReplaceAll(text, end.UTC().Format(time.RFC3339), when(now, *end))
+}
+
+// withEnd gives a reason with the time at which it may be over, said once.
+func withEnd(text string, end *time.Time, now time.Time) string {
+	if told := byClock(text, end, now); told != text || end == nil {
+		return told
+	}
+	return text + ", until " + when(now, *end)
 }
 
 // paragraph writes a text, at a terminal broken between words with what follows set in

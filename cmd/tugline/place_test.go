@@ -119,7 +119,8 @@ func TestExplanations(t *testing.T) {
 	e := api.Explanation{State: fleet.Queued, Summary: "waits for a runner: studio has 8.2 GiB free at /data, and automation needs 10 GiB to be placed", Change: "free 1.8 GiB at /data on studio", Ahead: 3, More: 12,
 		Runners: []api.RunnerReason{
 			{Runner: "studio", Code: fleet.Storage, Detail: "has 8.2 GiB free at /data, and automation needs 10 GiB to be placed", Change: "free 1.8 GiB at /data"},
-			{Runner: "mini", Code: fleet.CircuitRefuses, Detail: "the quota at openai is used up", Until: before(-2 * time.Hour), Change: "that time; or `tugline circuit reset 3fa9c01b77`"},
+			{Runner: "mini", Code: fleet.CircuitRefuses, Detail: "is kept from it until 2031-03-04T14:00:00Z: the quota at openai is used up", Until: before(-2 * time.Hour), Change: "that time; or `tugline circuit reset 3fa9c01b77`"},
+			{Runner: "tiny", Code: fleet.Cordoned, Detail: "is cordoned", Until: before(-time.Hour)}, {Runner: "box", Detail: "could take it"},
 		}, Notes: []string{"the disk of box is not known: it may be too small"}}
 	s := newShell(t, "")
 	if err := s.explain(&e, noon); err != nil {

@@ -48,6 +48,10 @@ func (s *Server) circuitRoutes() {
 		if err := cmp.Or(checkWhy("reason", b.Reason), checkWhy("repaired", b.Repaired)); err != nil {
 			return nil, err
 		}
+		if c.State == fleet.CircuitBlocked && b.Repaired == "" {
+			key := fleet.CircuitKey(c.ID)
+			return nil, wrong(fleet.BadRequest, "circuit %s is blocked; name what was repaired: `tugline circuit reset %s --repaired TEXT`", key, key)
+		}
 		return s.changeCircuit(ctx, *c, &state.ResetCircuit{ID: c.ID, Reason: b.Reason, Repaired: b.Repaired, Generation: &c.Generation})
 	}))
 	open := op(http.MethodPost, "/v1/circuits/open", "open-circuit", "Keep work away from a runner, a provider or a model", fleet.RoleOperator)

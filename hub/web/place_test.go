@@ -197,7 +197,7 @@ func TestCircuits(t *testing.T) {
 	if got := list(""); len(got) != 3 {
 		t.Errorf("listed: %+v", got)
 	}
-	if p := w.refuses(request{method: "POST", path: "/v1/circuits/" + b.Key + "/reset", role: fleet.RoleOperator}, 400, fleet.BadRequest); !strings.Contains(p.Detail, "what was repaired") {
+	if p := w.refuses(request{method: "POST", path: "/v1/circuits/" + b.Key + "/reset", role: fleet.RoleOperator}, 400, fleet.BadRequest); !strings.Contains(p.Detail, "name what was repaired") {
 		t.Errorf("a blocked one: %q", p.Detail)
 	}
 	if r := get[api.Circuit](w, request{method: "POST", path: "/v1/circuits/" + b.Key + "/reset", role: fleet.RoleOperator, body: api.ResetCircuit{Repaired: "they mended it", Reason: "r"}}); r.State != fleet.CircuitClosed || r.Generation != 1 || r.Repaired != "they mended it" {
