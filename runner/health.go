@@ -21,7 +21,7 @@ const healthSpare = 10 * time.Second
 // taken by a goroutine of their own; heartbeats take what is there.
 type health struct {
 	take func(context.Context) fleet.Health // of the sampler
-	wake chan struct{}                      // a value: the next sample is due now
+	wake chan struct{}                      // a value: the next sample may be due earlier than it was
 
 	mu      sync.Mutex
 	last    fleet.Health
@@ -29,6 +29,7 @@ type health struct {
 	sent    time.Time // when that was begun which the hub has; zero: it has none
 	due     time.Time // when the next heartbeat is
 	offered bool      // the last heartbeat offered capacity
+	now     bool      // a sample is wanted at once
 	told    offer     // of the last heartbeat
 	caches  []string  // repositories with a cache here
 	known   []string  // the same as the hub was told last; nil: never
@@ -71,14 +72,16 @@ func (r *Runner) watchHealth(ctx context.Context) {
 		if soon || h.differs(r.offer()) {
 			r.changed()
 		}
-		rest := time.NewTimer(h.every() - time.Since(begun))
-		select {
-		case <-rest.C:
-		case <-h.wake:
-			rest.Stop()
-		case <-ctx.Done():
-			rest.Stop()
-			return
+		for wait := h.rest(begun); wait > 0; wait = h.rest(begun) {
+			timer := time.NewTimer(wait)
+			select {
+			case <-timer.C:
+			case <-h.wake:
+				timer.Stop()
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			}
 		}
 	}
 }
@@ -92,13 +95,18 @@ func (h *health) keep(sample fleet.Health, begun time.Time) (now bool) {
 	return h.sent.IsZero() || h.offered && h.due.After(h.sent.Add(fleet.HealthFresh-healthSpare))
 }
 
-func (h *health) every() time.Duration {
+// rest gives how long it is until the next sample is due after one that was begun then.
+func (h *health) rest(begun time.Time) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.offered {
-		return fleet.HealthEvery
+	every := fleet.HealthRest
+	switch {
+	case h.now:
+		h.now, every = false, 0
+	case h.offered:
+		every = fleet.HealthEvery
 	}
-	return fleet.HealthRest
+	return every - elapsed(begun, time.Now())
 }
 
 // sample gives the last sample with its age; false: there is none yet.
@@ -112,6 +120,14 @@ func (h *health) sample(now time.Time) (fleet.Health, bool) {
 
 // again asks for a sample now.
 func (h *health) again() {
+	h.mu.Lock()
+	h.now = true
+	h.mu.Unlock()
+	h.look()
+}
+
+// look has the sampler look again when the next sample is due.
+func (h *health) look() {
 	select {
 	case h.wake <- struct{}{}:
 	default:
@@ -129,13 +145,16 @@ func (h *health) differs(now offer) bool {
 func sameBound(a, b *int) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // ride puts the last sample on a heartbeat, where the hub does not have it, and the
-// caches, where they have changed. A sample that has become old, as after a sleep or
-// when capacity is offered again, is replaced at once.
+// caches, where they have changed. A sample that is overdue, as after a sleep or when
+// capacity is offered again, is replaced at once.
 func (h *health) ride(hb *wire.Heartbeat, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.told = offer{base: hb.Slots, automation: hb.Automation, declining: hb.Declining}
-	h.offered = hb.Declining == ""
+	if offered := hb.Declining == ""; offered != h.offered {
+		h.offered = offered
+		h.look()
+	}
 	if h.caches != nil && (hb.Full || h.known == nil || !slices.Equal(h.caches, h.known)) {
 		all := slices.Clone(h.caches)
 		hb.Caches, h.known = &all, all
@@ -144,8 +163,8 @@ func (h *health) ride(hb *wire.Heartbeat, now time.Time) {
 		return
 	}
 	age := max(elapsed(h.at, now), 0)
-	if h.offered && age > fleet.HealthEvery+healthSpare {
-		h.again()
+	if h.offered && age > fleet.HealthEvery {
+		h.look()
 	}
 	if hb.Full || !h.at.Equal(h.sent) {
 		s := h.last

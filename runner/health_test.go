@@ -117,21 +117,39 @@ func TestSamplesRestWithoutCapacity(t *testing.T) {
 		if n := samples.Load(); n < 29 || n > 32 {
 			t.Errorf("%d samples in 30 minutes of pause, want one a minute", n)
 		}
-		// Some heartbeats after a sample capacity is offered again.
-		for range 4 {
-			next()
-		}
-		r.mu.Lock()
-		r.owner.Paused = ""
-		r.mu.Unlock()
-		r.changed()
-		begun := time.Now()
-		for hb := next(); hb.Declining != "" || hb.Health == nil || hb.Health.Age > time.Second; hb = next() {
-			if time.Since(begun) > 2*time.Second {
-				t.Fatalf("no new sample after %v", time.Since(begun))
-			}
-		}
 	})
+}
+
+// When capacity is offered again the hub has a fresh sample at once, and from then on,
+// whenever in between two samples that is.
+func TestCapacityOfferedAgainIsAdmissible(t *testing.T) {
+	take := func(context.Context) fleet.Health {
+		time.Sleep(200 * time.Millisecond)
+		return fleet.Health{UserIdle: -1}
+	}
+	for away := 3 * time.Second; away < 130*time.Second; away += 7 * time.Second {
+		sampling(t, 30*time.Second, take, func(r *Runner, next func() wire.Heartbeat) {
+			pause := func(why string) {
+				r.mu.Lock()
+				r.owner.Paused = why
+				r.mu.Unlock()
+				r.changed()
+			}
+			begun := time.Now()
+			pause("away")
+			time.AfterFunc(away, func() { pause("") })
+			var at time.Time // when the hub's sample was begun
+			for time.Since(begun) < away+3*time.Minute {
+				hb := next()
+				if again := begun.Add(away + time.Second); time.Now().After(again) && time.Since(at) > fleet.HealthFresh {
+					t.Errorf("away for %v: %v after that the hub's sample was %v old", away, time.Since(again), time.Since(at))
+				}
+				if hb.Health != nil {
+					at = time.Now().Add(-hb.Health.Age)
+				}
+			}
+		})
+	}
 }
 
 // What a sample changes in what is offered is told at once; its words wait.
