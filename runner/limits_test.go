@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/runner/attempt"
@@ -179,4 +180,26 @@ func TestHubTellsLimits(t *testing.T) {
 	if f := r.floors(); f.Start != 30<<30 {
 		t.Errorf("floors %+v", f)
 	}
+}
+
+// A job that needs Docker goes no further than the question whether it answers.
+func TestJobThatNeedsDockerIsDeclined(t *testing.T) {
+	t.Setenv("DOCKER_HOST", "unix://"+filepath.Join(t.TempDir(), "docker.sock"))
+	h := newHub(t)
+	r := h.newRunner()
+	j := h.submit(fleet.Spec{Kind: fleet.KindExec, Harness: "exec", Argv: []string{"true"}, Needs: &fleet.Needs{Docker: true}})
+	f := h.assign(j, r.id)
+	eventually(t, "the job to be declined", func() bool { return h.attempt(j, f).State == fleet.AttemptDeclined }, func() any { return h.attempt(j, f) })
+	x := h.job(j).Excluded
+	if len(x) != 1 || x[0].Code != fleet.DockerMissing || x[0].Until == nil || !strings.Contains(x[0].Detail, "the job needs Docker") {
+		t.Fatalf("excluded %+v", x)
+	}
+	if pause := x[0].Until.Sub(h.job(j).UpdatedAt); pause < 50*time.Second || pause > time.Minute {
+		t.Errorf("it may come back after %s", pause)
+	}
+	if there(r.scratch(j)) {
+		t.Error("its directory was made ready before Docker was asked")
+	}
+	p, _ := h.run(r.id, "true")
+	h.ends(p, fleet.Succeeded)
 }

@@ -3,6 +3,7 @@ package runner
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -147,4 +148,37 @@ func TestFloorsOfTheOwner(t *testing.T) {
 			t.Errorf("%s: %q names no line", c.file, wrong)
 		}
 	}
+}
+
+// An hour and a half of a runner's time: quiet hours come and go, and what a sample said
+// is forgotten when no other follows it.
+func TestOffersFollowTheClock(t *testing.T) {
+	r := bare(t, "slots: 2\nhours: {quiet: ['00:30-01:00']}\non_battery: 1\n")
+	r.told = &fleet.Limits{Automation: 1}
+	synctest.Test(t, func(t *testing.T) {
+		midnight := time.Date(2000, 1, 1, 0, 0, 0, 0, time.Local)
+		time.Sleep(time.Until(midnight.Add(24 * time.Hour))) // of the zone in which the test runs
+		begun := time.Now()
+		r.sampled = func() *fleet.Health {
+			return &fleet.Health{Age: time.Since(begun), UserIdle: -1, Power: &fleet.Power{OnBattery: true}}
+		}
+		for minute := range 90 {
+			now := r.offer()
+			quiet := minute >= 30 && minute < 60
+			slots, limited := 2, minute <= 3
+			if limited {
+				slots = 1
+			}
+			if quiet {
+				slots = 0
+			}
+			if now.base != slots || (now.declining != "") != quiet || (len(now.limitedBy) > 0) != limited {
+				t.Fatalf("%d minutes after midnight: %+v, want %d slots", minute, now, slots)
+			}
+			if no := r.admits(&fleet.Spec{}); (no != nil) != quiet || quiet && no.Code != fleet.OwnerPolicy {
+				t.Fatalf("%d minutes after midnight a job is declined with %+v", minute, no)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
 }
