@@ -19,8 +19,10 @@ func BenchmarkJob(b *testing.B) {
 		g.log = nil
 		id := jobID(n)
 		g.submit(id)
-		f := g.run(id, "r1")
-		g.do(g.judged(id, f, fleet.Accept))
+		f := g.ruledRun(id, "r1")
+		end := g.judged(id, f, fleet.Accept)
+		end.Rules = 1
+		g.do(end)
 		g.do(&SealLog{Job: id, Fence: f})
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
