@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -23,11 +24,12 @@ type hook struct {
 	*courier
 	answer func(id string, n int) (int, error) // to the n-th post of an alert, from 1
 
-	mu     sync.Mutex
-	alerts []*fleet.Alert
-	posts  map[string][]time.Time
-	ended  map[string]string
-	bodies map[string]fleet.Alert
+	mu      sync.Mutex
+	address string
+	alerts  []*fleet.Alert
+	posts   map[string][]time.Time
+	ended   map[string]string
+	bodies  map[string]fleet.Alert
 }
 
 func (h *hook) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -58,13 +60,37 @@ func (h *hook) raise(id string) {
 	poke(h.pokes)
 }
 
+// glimpse is what a hook has seen and what became of it, at one moment.
+type glimpse struct {
+	posts  map[string][]time.Time
+	ended  map[string]string
+	bodies map[string]fleet.Alert
+	tries  int // in mind
+}
+
+func (h *hook) glance() glimpse {
+	h.courier.mu.Lock()
+	tries := len(h.tries)
+	h.courier.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return glimpse{maps.Clone(h.posts), maps.Clone(h.ended), maps.Clone(h.bodies), tries}
+}
+
+func (h *hook) moves(to string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.address = to
+}
+
 // withHook runs a courier in a bubble for the time of f.
 func withHook(t *testing.T, answer func(string, int) (int, error), f func(*hook)) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hook{courier: newCourier(slog.New(slog.DiscardHandler)), answer: answer,
 			posts: map[string][]time.Time{}, ended: map[string]string{}, bodies: map[string]fleet.Alert{}}
 		h.client.Transport = h
-		h.to, h.now = func() string { return "https://hooks.example/secret" }, time.Now
+		h.address = "https://hooks.example/secret"
+		h.to, h.now = func() string { h.mu.Lock(); defer h.mu.Unlock(); return h.address }, time.Now
 		h.owed = func() (out []*fleet.Alert) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -89,19 +115,25 @@ func withHook(t *testing.T, answer func(string, int) (int, error), f func(*hook)
 	})
 }
 
+// pass lets so much of made-up time go by, and what comes of it be done.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 func TestAlertIsDelivered(t *testing.T) {
 	withHook(t, func(string, int) (int, error) { return 204, nil }, func(h *hook) {
 		h.raise("1-2-1")
 		synctest.Wait()
-		failed, over := h.ended["1-2-1"]
-		if !over || failed != "" || len(h.posts["1-2-1"]) != 1 {
-			t.Errorf("ended: %t, %q, after %d posts; want delivered by one", over, failed, len(h.posts["1-2-1"]))
+		failed, over := h.glance().ended["1-2-1"]
+		if !over || failed != "" || len(h.glance().posts["1-2-1"]) != 1 {
+			t.Errorf("ended: %t, %q, after %d posts; want delivered by one", over, failed, len(h.glance().posts["1-2-1"]))
 		}
-		if b := h.bodies["1-2-1"]; b.ID != "1-2-1" || b.Kind != "low_disk" || b.Text == "" {
+		if b := h.glance().bodies["1-2-1"]; b.ID != "1-2-1" || b.Kind != "low_disk" || b.Text == "" {
 			t.Errorf("posted %+v", b)
 		}
-		time.Sleep(2 * time.Hour)
-		if n := len(h.posts["1-2-1"]); n != 1 {
+		pass(2 * time.Hour)
+		if n := len(h.glance().posts["1-2-1"]); n != 1 {
 			t.Errorf("%d posts of one alert that was delivered", n)
 		}
 	})
@@ -125,40 +157,40 @@ func TestAlertIsTriedAgain(t *testing.T) {
 		h.raise("late")
 		h.raise("never")
 		h.raise("hangs")
-		time.Sleep(36 * time.Second)
-		if failed, over := h.ended["late"]; !over || failed != "" {
+		pass(36 * time.Second)
+		if failed, over := h.glance().ended["late"]; !over || failed != "" {
 			t.Errorf("the fourth post was taken: ended %t, %q", over, failed)
 		}
 		var gaps []string
-		for i, at := range h.posts["late"] {
+		for i, at := range h.glance().posts["late"] {
 			if i > 0 {
-				gaps = append(gaps, at.Sub(h.posts["late"][i-1]).String())
+				gaps = append(gaps, at.Sub(h.glance().posts["late"][i-1]).String())
 			}
 		}
 		if got := strings.Join(gaps, " "); got != "5s 10s 20s" {
 			t.Errorf("tried again after %s; want 5s 10s 20s", got)
 		}
-		time.Sleep(58 * time.Minute)
-		if _, over := h.ended["never"]; over {
+		pass(58 * time.Minute)
+		if _, over := h.glance().ended["never"]; over {
 			t.Errorf("given up after %s", time.Since(start))
 		}
-		time.Sleep(15 * time.Minute)
+		pass(15 * time.Minute)
 		for id, why := range map[string]string{"never": "503", "hangs": "deadline"} {
-			failed, over := h.ended[id]
+			failed, over := h.glance().ended[id]
 			if !over || !strings.Contains(failed, "not delivered within 60 min") {
 				t.Errorf("%s: ended %t, %q; want given up after an hour", id, over, failed)
 			}
 			if strings.Contains(failed, "secret") || !strings.Contains(failed, why) && !strings.Contains(failed, "refused") {
 				t.Errorf("%s: given up because %q", id, failed)
 			}
-			if n := len(h.posts[id]); n < 8 || n > 16 {
+			if n := len(h.glance().posts[id]); n < 8 || n > 16 {
 				t.Errorf("%s: %d posts in an hour", id, n)
 			}
 		}
-		n := len(h.posts["never"])
-		time.Sleep(2 * time.Hour)
-		if len(h.posts["never"]) != n || len(h.tries) != 0 {
-			t.Errorf("%d more posts of what was given up; %d alerts still in mind", len(h.posts["never"])-n, len(h.tries))
+		n := len(h.glance().posts["never"])
+		pass(2 * time.Hour)
+		if len(h.glance().posts["never"]) != n || h.glance().tries != 0 {
+			t.Errorf("%d more posts of what was given up; %d alerts still in mind", len(h.glance().posts["never"])-n, h.glance().tries)
 		}
 	})
 }
@@ -185,15 +217,13 @@ func TestManyAlertsAtAHookThatHangs(t *testing.T) {
 		for i := range fleet.MaxAlerts {
 			h.raise(strconv.Itoa(i))
 		}
-		time.Sleep(30 * time.Minute)
-		h.courier.mu.Lock()
-		if n := len(h.tries); n > alertsInMind {
+		pass(30 * time.Minute)
+		if n := h.glance().tries; n > alertsInMind {
 			t.Errorf("%d alerts are kept in mind", n)
 		}
-		h.courier.mu.Unlock()
-		time.Sleep(45 * time.Minute)
-		if len(h.ended) != fleet.MaxAlerts {
-			t.Errorf("%d of %d alerts have ended", len(h.ended), fleet.MaxAlerts)
+		pass(45 * time.Minute)
+		if len(h.glance().ended) != fleet.MaxAlerts {
+			t.Errorf("%d of %d alerts have ended", len(h.glance().ended), fleet.MaxAlerts)
 		}
 	})
 	if most > alertsAtOnce {
@@ -203,23 +233,20 @@ func TestManyAlertsAtAHookThatHangs(t *testing.T) {
 
 func TestNoWebhookIsNoDelivery(t *testing.T) {
 	withHook(t, func(string, int) (int, error) { return 200, nil }, func(h *hook) {
-		to := ""
-		h.to = func() string { h.mu.Lock(); defer h.mu.Unlock(); return to }
+		h.moves("")
 		h.raise("a")
-		time.Sleep(90 * time.Minute)
+		pass(90 * time.Minute)
 		h.raise("b")
-		time.Sleep(45 * time.Minute)
+		pass(45 * time.Minute)
 		h.raise("c")
-		if len(h.posts)+len(h.ended) != 0 {
-			t.Errorf("posts %v, ended %v without a webhook", h.posts, h.ended)
+		if len(h.glance().posts)+len(h.glance().ended) != 0 {
+			t.Errorf("posts %v, ended %v without a webhook", h.glance().posts, h.glance().ended)
 		}
 		// One that is there later is told of the last hour alone.
-		h.mu.Lock()
-		to = "https://hooks.example/late"
-		h.mu.Unlock()
-		time.Sleep(2 * time.Minute)
-		if len(h.posts) != 2 || len(h.ended) != 2 || len(h.posts["a"]) != 0 {
-			t.Errorf("posts %v, ended %v of what was raised before there was a webhook", h.posts, h.ended)
+		h.moves("https://hooks.example/late")
+		pass(2 * time.Minute)
+		if len(h.glance().posts) != 2 || len(h.glance().ended) != 2 || len(h.glance().posts["a"]) != 0 {
+			t.Errorf("posts %v, ended %v of what was raised before there was a webhook", h.glance().posts, h.glance().ended)
 		}
 	})
 }
