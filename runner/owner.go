@@ -168,7 +168,9 @@ func ParseOwner(b []byte) (Owner, error) {
 }
 
 // plainYAML makes one line of what the parser says.
-func plainYAML(err error) string {
+func plainYAML(err error) string { return strings.ReplaceAll(plainErrors(err), "\n", " ") }
+
+func plainErrors(err error) string {
 	var t *yaml.TypeError
 	if !errors.As(err, &t) {
 		return strings.TrimPrefix(err.Error(), "yaml: ")

@@ -153,3 +153,32 @@ func TestOwnerIsWrittenAsItIsRead(t *testing.T) {
 		}
 	}
 }
+
+// Whatever the file: it is refused in one line, or what is taken from it can be written
+// and read again.
+func FuzzParseOwner(f *testing.F) {
+	for _, seed := range []string{ExampleOwner, "floors: {select: x}", "on_battery: all\nuser_active: {within: 90s, slots: 0}", "max_load: 1e1", "memory: {keep: 1TiB}",
+		"floors: &a {start: 1}\nrepositories: {}", "harnesses: {codex: {models: null}}", "floors: [*b]", "min_memory: 0x10"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, file string) {
+		o, err := ParseOwner([]byte(file))
+		if err != nil {
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("refused in more than one line: %q", err)
+			}
+			return
+		}
+		if o.Slots < 0 || o.Slots > fleet.MaxSlots || o.OnBattery > fleet.MaxSlots || o.Memory.PerSlot <= 0 || o.Floors.Start < 0 || o.Floors.Start > maxFloor {
+			t.Errorf("taken beyond its bounds: %+v", o)
+		}
+		b, err := yaml.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := ParseOwner(b)
+		if diff := cmp.Diff(o, again, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(Floors{})); err != nil || diff != "" {
+			t.Errorf("cannot be read again: %v (-was +is)\n%s\n%s", err, diff, b)
+		}
+	})
+}
