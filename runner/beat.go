@@ -97,6 +97,7 @@ func (l *link) oneBeat(s *session, full bool, told fleet.RunnerFacts) (fleet.Run
 		return told, err
 	}
 	if err := s.send(wire.TypeHeartbeat, body); err != nil {
+		l.r.pressure.missed(hb.Pressure)
 		return told, err
 	}
 	return now, nil

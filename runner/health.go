@@ -17,6 +17,9 @@ import (
 // a beat takes time to arrive, and the next sample to be taken.
 const healthSpare = 10 * time.Second
 
+// dockerTime bounds asking Docker and Compose.
+const dockerTime = 8 * time.Second
+
 // health keeps the last sample of the machine, and what of it the hub has. Samples are
 // taken by a goroutine of their own; heartbeats take what is there.
 type health struct {
@@ -198,6 +201,8 @@ func (r *Runner) fresh(ctx context.Context, path string) fleet.Volume {
 // freshDocker asks Docker and Compose now. It takes at most 8 s, and that only where
 // something hangs.
 func (r *Runner) freshDocker(ctx context.Context) fleet.Docker {
+	ctx, cancel := context.WithTimeout(ctx, dockerTime)
+	defer cancel()
 	return r.sampler.Docker(ctx, 0)
 }
 

@@ -49,6 +49,15 @@ func (p *pressure) ride() *fleet.Pressure {
 	return report
 }
 
+// missed takes back a report that did not leave, for the next session.
+func (p *pressure) missed(report *fleet.Pressure) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.on && p.report == nil {
+		p.report = report
+	}
+}
+
 // pressureFloor gives the bytes that should be free here: for automations where the
 // hub has any for this runner, else what the owner wants left.
 func (r *Runner) pressureFloor() int64 {

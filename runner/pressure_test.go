@@ -180,6 +180,9 @@ func TestWhatFillsTheDisk(t *testing.T) {
 	if got := r.pressure.ride(); got != nil {
 		t.Errorf("told twice: %+v", got)
 	}
+	if r.pressure.missed(got); r.pressure.ride() != got {
+		t.Error("a report that did not leave is not told again")
+	}
 	if prunes() != 0 {
 		t.Errorf("%d prunes without the owner's word", prunes())
 	}

@@ -82,13 +82,13 @@ func parseStat(table string) (spent, error) {
 		default:
 			// user, nice, system, idle, iowait, irq, softirq, steal; guests are in the first two.
 			for i, word := range f[1:min(len(f), 9)] {
-				n, err := strconv.ParseFloat(word, 64)
+				n, err := strconv.ParseUint(word, 10, 63)
 				if err != nil {
 					return spent{}, err
 				}
-				t.all += n
+				t.all += float64(n)
 				if i != 3 && i != 4 {
-					t.busy += n
+					t.busy += float64(n)
 				}
 			}
 		}
@@ -144,15 +144,15 @@ func parsePages(text string) int64 {
 	for line := range strings.Lines(text) {
 		if _, rest, ok := strings.Cut(line, "page size of "); ok {
 			word, _, _ := strings.Cut(rest, " ")
-			size, _ = strconv.ParseInt(word, 10, 64)
+			size, _ = strconv.ParseInt(word, 10, 32)
 		}
 		switch name, value, _ := strings.Cut(line, ":"); name {
 		case "Pages free", "Pages inactive", "Pages speculative":
-			n, _ := strconv.ParseInt(strings.Trim(value, " .\n"), 10, 64)
+			n, _ := strconv.ParseInt(strings.Trim(value, " .\n"), 10, 32)
 			pages += n
 		}
 	}
-	return pages * size
+	return max(pages*size, 0)
 }
 
 // parseUsed reads the last of several looks of top: "CPU usage: 7.3% user, 13.7% sys,
