@@ -39,28 +39,41 @@ func startDocker(t *testing.T) *daemon {
 	if d.said, err = os.Create(filepath.Join(dir, "said")); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(d.stop)
+	d.start()
+	return d
+}
+
+// start starts the daemon, also anew after kill, and waits until it answers.
+func (d *daemon) start() {
+	d.t.Helper()
 	d.process = exec.Command("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", `
 set -e
 mount -t tmpfs tmpfs /run
 ip link set lo up
 echo up > "$1/up"
 exec dockerd --data-root "$1/data" --exec-root /run/docker --pidfile /run/docker.pid -H "unix://$1/docker.sock" --bridge none --log-level warn --cgroup-parent "$2"
-`, "sh", dir, d.cgroup())
+`, "sh", d.dir, d.cgroup())
 	d.process.Stdout, d.process.Stderr = d.said, d.said
 	d.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := d.process.Start(); err != nil {
-		t.Fatal(err)
+		d.t.Fatal(err)
 	}
-	t.Cleanup(d.stop)
 	pid := strconv.Itoa(d.process.Process.Pid)
-	eventually(t, 40*time.Second, "the Docker daemon answers", func() bool {
+	eventually(d.t, 40*time.Second, "the Docker daemon answers", func() bool {
 		b, _ := os.ReadFile("/proc/" + pid + "/task/" + pid + "/children")
 		d.inside = strings.TrimSpace(string(b))
 		c := exec.Command("docker", "version")
 		c.Env = d.env()
 		return d.inside != "" && c.Run() == nil
 	})
-	return d
+}
+
+// kill ends the daemon and all that it started at once, as a crash does.
+func (d *daemon) kill() {
+	d.process.Process.Kill() // and with it, for --kill-child, the first process of the namespace and so all of it
+	d.process.Wait()
+	eventually(d.t, 10*time.Second, "the daemon's processes are gone", func() bool { return len(d.left()) == 0 })
 }
 
 func (d *daemon) cgroup() string { return "/" + filepath.Base(d.dir) }
@@ -72,14 +85,12 @@ func (d *daemon) env() []string {
 // stop ends the daemon and all that it started by their own process tree, and sees that
 // nothing is left.
 func (d *daemon) stop() {
-	d.process.Process.Kill() // and with it, for --kill-child, the first process of the namespace and so all of it
-	d.process.Wait()
+	d.kill()
 	d.said.Close()
 	if d.t.Failed() {
 		b, _ := os.ReadFile(filepath.Join(d.dir, "said"))
 		d.t.Logf("--- the Docker daemon said:\n%s", tail(string(b)))
 	}
-	eventually(d.t, 10*time.Second, "the daemon's processes are gone", func() bool { return len(d.left()) == 0 })
 	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
 		dirs, _ := filepath.Glob(pattern + d.cgroup())
 		for _, dir := range dirs {
