@@ -118,7 +118,14 @@ func (a *app) describeHub(at string, s *api.Status, now time.Time) {
 	show("version", "%s, up %s", s.Version, span(now.Sub(s.StartedAt)))
 	show("cluster", "%s, epoch %d", s.Cluster, s.Epoch)
 	show("node", "%s, leader %s, term %d, index %d", s.Node, first(s.Leader, "none"), s.Term, s.Index)
-	show("runners", "%d connected of %d", s.Online, s.Runners)
+	held := ""
+	if s.Held > 0 {
+		held = fmt.Sprintf(", %d held", s.Held)
+	}
+	show("runners", "%d connected of %d%s", s.Online, s.Runners, held)
+	if s.Circuits > 0 {
+		show("circuits", "%d open; `tugline circuit list` shows them", s.Circuits)
+	}
 	jobs := ""
 	for _, st := range fleet.States {
 		if n := s.Jobs[string(st)]; n > 0 {

@@ -171,7 +171,7 @@ func TestListsOfPlacement(t *testing.T) {
 	var ps []api.HealthPoint
 	for i := range 200 {
 		free, load := int64(100+i)<<30, float64(i%7)
-		p := api.HealthPoint{At: time.Now().Add(-time.Hour + time.Duration(i)*10*time.Second), Free: &free, Load: &load, Docker: fleet.DockerReady}
+		p := api.HealthPoint{At: noon.Add(-time.Hour + time.Duration(i)*10*time.Second), Free: &free, Load: &load, Docker: fleet.DockerReady}
 		if i > 150 {
 			p.Docker = fleet.DockerDown
 		}
@@ -179,7 +179,9 @@ func TestListsOfPlacement(t *testing.T) {
 			ps = append(ps, p)
 		}
 	}
-	run("GET /v1/runners/studio/health", api.HealthHistory{Runner: "r-1", Name: "studio", Window: "1h", Points: ps}, "runner health studio")
+	c := newShell(t, "")
+	c.healthChart(&api.HealthHistory{Runner: "r-1", Name: "studio", Window: "1h", Points: ps, Changes: []fleet.ClassChange{{Kind: fleet.FaultDocker, On: true, At: noon, Text: "the daemon does not answer"}, {Kind: fleet.FaultDocker, At: noon.Add(time.Minute)}}}, noon)
+	all.WriteString("$ tugline runner health studio\n" + c.out.String())
 	run("GET /v1/runners/mini/health", api.HealthHistory{Runner: "r-2", Name: "mini", Window: "24h"}, "runner health mini --window 24h")
 	golden(t, "placement.txt", all.String())
 	if got := when(noon, far); got != "2091-03-04 15:04 (in 21915d)" {

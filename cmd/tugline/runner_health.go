@@ -42,6 +42,7 @@ node that leads: one that began to a moment ago has none from before.`,
 // healthChart draws the history of a machine, one line a figure.
 func (a *app) healthChart(h *api.HealthHistory, now time.Time) {
 	name := line(first(h.Name, string(h.Runner)))
+	defer a.faultLines(h.Changes)
 	if len(h.Points) == 0 {
 		fmt.Fprintf(a.out, "nothing was heard of runner %s in the last %s; `tugline runner get %s` shows its last sample\n", name, h.Window, name)
 		return
@@ -85,6 +86,17 @@ func (a *app) healthChart(h *api.HealthHistory, now time.Time) {
 		}, func(f float64) string { return map[bool]string{true: "ready", false: "not ready"}[f == 1] }, 1},
 	} {
 		a.chartLine(h.Points, now.Add(-window), window, l.name, l.get, l.tell, l.top)
+	}
+}
+
+// faultLines tells which faults began and ended.
+func (a *app) faultLines(cs []fleet.ClassChange) {
+	for _, c := range cs {
+		what := faultText(&fleet.Fault{Kind: c.Kind, Detail: c.Text})
+		if !c.On {
+			what = faultText(&fleet.Fault{Kind: c.Kind}) + " is over" + strings.TrimSuffix(": "+c.Text, ": ")
+		}
+		fmt.Fprintf(a.out, "  %s  %s\n", c.At.Local().Format("01-02 15:04:05"), line(what))
 	}
 }
 

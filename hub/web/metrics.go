@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"tugline.dev/tugline/hub/circuit"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -45,11 +46,21 @@ func newMetrics(c Config) *metrics {
 		}
 		return float64(n)
 	})
-	gauge("tugline_slots_offered", "Slots that connected runners offer.", func() float64 {
-		n := 0
+	gauge("tugline_slots_offered", "Slots that connected runners offer, those for automation included.", func() float64 {
+		v, n := c.Log.View(), 0
 		for _, p := range c.Presence() {
-			if p.Connected {
-				n += p.Slots
+			if r, ok := v.Runner(p.Runner); ok && p.Connected {
+				sl := slotsOf(r, p)
+				n += sl.Offered + sl.Effective
+			}
+		}
+		return float64(n)
+	})
+	gauge("tugline_circuits_open", "Circuits that are not closed.", func() float64 {
+		v, n := c.Log.View(), 0
+		for _, k := range v.Circuits() {
+			if circuit.At(k, now()) != fleet.CircuitClosed {
+				n++
 			}
 		}
 		return float64(n)

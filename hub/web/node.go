@@ -7,6 +7,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"tugline.dev/tugline/hub/circuit"
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/shared/api"
 	"tugline.dev/tugline/shared/fleet"
@@ -32,6 +33,14 @@ func (s *Server) nodeRoutes() {
 			st.Runners++
 			if present[r.ID].Connected {
 				st.Online++
+			}
+			if s.holdOf(v, r) != nil {
+				st.Held++
+			}
+		}
+		for _, c := range v.Circuits() {
+			if circuit.At(c, s.time(v)) != fleet.CircuitClosed {
+				st.Circuits++
 			}
 		}
 		return &struct{ Body api.Status }{st}, nil

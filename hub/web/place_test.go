@@ -61,6 +61,14 @@ func TestRunnerShowsSlotsAndHealth(t *testing.T) {
 	if r := show(); r.Slots.Offered != 0 || r.Slots.Effective != 0 || r.Slots.Base != 4 || r.Slots.Used != 1 || r.Health.AgeMS != nil || r.Health.Class != api.HealthUnknown {
 		t.Errorf("not connected: %+v %+v", r.Slots, r.Health)
 	}
+	if h := get[api.HealthHistory](w, request{method: "GET", path: "/v1/runners/lead/health", role: fleet.RoleViewer}); len(h.Changes) != 1 || !h.Changes[0].On || len(h.Points) != 0 {
+		t.Errorf("history: %+v", h)
+	}
+	w.must(&state.HoldRunner{ID: "r-lead", Hold: &fleet.Hold{}})
+	w.must(&state.OpenCircuit{Scope: fleet.ScopeHost, Runner: "r-lead", Reason: "x"})
+	if st := get[api.Status](w, request{method: "GET", path: "/v1/status", role: fleet.RoleViewer}); st.Held != 1 || st.Circuits != 1 || st.Runners != 1 || st.Online != 0 {
+		t.Errorf("status: %+v", st)
+	}
 	as := get[api.Alerts](w, request{method: "GET", path: "/v1/alerts?runner=lead", role: fleet.RoleViewer})
 	if len(as.Alerts) != 1 || as.Alerts[0].Kind != "low_disk" || as.Alerts[0].Name != "lead" {
 		t.Errorf("alerts: %+v", as)

@@ -203,12 +203,20 @@ func (s *Server) health(_ context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	out := api.HealthHistory{Runner: r.ID, Name: r.Name, Window: in.Window, Points: []api.HealthPoint{}, Seen: s.seen()}
+	out := api.HealthHistory{Runner: r.ID, Name: r.Name, Window: in.Window, Points: []api.HealthPoint{}, Changes: []fleet.ClassChange{}, Seen: s.seen()}
 	if s.cfg.HealthHistory != nil {
 		out.Points = append(out.Points, s.cfg.HealthHistory(r.ID, d)...)
 	}
 	for i := range out.Points {
 		out.Points[i].At = out.Points[i].At.UTC()
+	}
+	if r.Health != nil {
+		from := s.time(s.cfg.Log.View()).Add(-d)
+		for _, c := range r.Health.Changes {
+			if c.At = c.At.UTC(); c.At.After(from) {
+				out.Changes = append(out.Changes, c)
+			}
+		}
 	}
 	return &struct{ Body api.HealthHistory }{out}, nil
 }

@@ -207,6 +207,8 @@ type Status struct {
 	Queued    int               `json:"queued"`
 	Runners   int               `json:"runners"`
 	Online    int               `json:"runners_online"`
+	Held      int               `json:"runners_held"`  // cordoned or drained now
+	Circuits  int               `json:"circuits_open"` // that are not closed
 	Settings  map[string]string `json:"settings"`
 	Warnings  []string          `json:"warnings,omitempty" doc:"settings that cannot be read, and what holds in their place"`
 	Retention Retention         `json:"retention"`

@@ -78,6 +78,9 @@ type HealthHistory struct {
 	Name   string         `json:"name"`
 	Window string         `json:"window"`
 	Points []HealthPoint  `json:"points" doc:"oldest first"`
+
+	// Changes are kept by the cluster, whoever leads.
+	Changes []fleet.ClassChange `json:"changes" doc:"faults that began or ended in the window, oldest first"`
 	Seen
 }
 
