@@ -74,7 +74,7 @@ func TestReasons(t *testing.T) {
 		{name: "held for a while", do: func(g *rig) { g.do(&state.HoldRunner{ID: "r1", Hold: &fleet.Hold{Until: &hour}}) }, code: fleet.Cordoned, detail: "is cordoned until 2026-03-01T13:00:00Z", until: hour, change: "that time, or `tugline runner resume box-r1`"},
 		{name: "drained", do: func(g *rig) { g.do(&state.HoldRunner{ID: "r1", Hold: &fleet.Hold{Drain: true, Deadline: &hour}}) }, code: fleet.Cordoned, detail: "is being drained, with the deadline 2026-03-01T13:00:00Z", change: "`tugline runner resume box-r1`"},
 		{name: "offline", seen: func(p *fleet.Presence) { p.Connected, p.LastBeat = false, start.Add(-2*time.Minute) }, code: fleet.Offline, detail: "is offline since 2026-03-01T11:58:00Z (2m)", change: "`tugline runner run`"},
-		{name: "never seen", seen: func(p *fleet.Presence) { *p = fleet.Presence{} }, code: fleet.Offline, detail: "is offline: it was not seen since 2026-03-01T12:00:00Z", change: "`tugline runner run`"},
+		{name: "never seen", seen: func(p *fleet.Presence) { *p = fleet.Presence{} }, code: fleet.Offline, detail: "is offline: it was not seen since this hub began to lead", change: "`tugline runner run`"},
 		{name: "just connected", seen: func(p *fleet.Presence) { p.Full = false }, code: fleet.Offline, detail: "has just connected and has not shown what it runs", change: "in a moment"},
 		{name: "declined", do: func(g *rig) { decline(g, 0) }, code: fleet.Storage, detail: "gave it back: 3 GiB free", change: "a change of what the runner says"},
 		{name: "declined for a while", do: func(g *rig) { decline(g, 60e9) }, code: fleet.Storage, detail: "gave it back until 2026-03-01T12:01:00Z: 3 GiB free", until: start.Add(time.Minute), change: "that time"},
@@ -238,7 +238,7 @@ func TestExplainElse(t *testing.T) {
 	g.do(&state.FollowUp{Job: "a"})
 	g.do(&state.FinishAttempt{Job: "a", Fence: f, Verdict: &fleet.Verdict{Decision: fleet.Accept}})
 	g.seen["r1"] = fleet.Presence{}
-	if s := why("a"); s != "waits for a runner: box-r1 is offline: it was not seen since 2026-03-01T12:00:00Z" {
+	if s := why("a"); s != "waits for a runner: box-r1 is offline: it was not seen since this hub began to lead" {
 		t.Errorf("a follow-up is bound: %q", s)
 	}
 	g.do(&state.RemoveRunner{ID: "r1"})

@@ -139,7 +139,7 @@ func TestOverdueNamesEveryRunner(t *testing.T) {
 	g.runner("r4", 1)
 	g.seen["r4"] = fleet.Presence{Runner: "r4", Connected: true, Full: true, Slots: 1, Declining: "on battery"}
 	want := "waited longer than its queue timeout of 1m0s: no runner that can take it became free: " +
-		"box-r1 is offline: it was not seen since 2026-03-01T12:00:00Z; box-r2 has no free slot of 1: 1 manual; box-r3 has no codex; box-r4 takes nothing now: on battery"
+		"box-r1 is offline: it was not seen since this hub began to lead; box-r2 has no free slot of 1: 1 manual; box-r3 has no codex; box-r4 takes nothing now: on battery"
 	if got := detail(g); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -54,7 +54,7 @@ func (b *Board) tell(what bar, w *wanted, j *fleet.Job, c *candidate) Reason {
 		return b.tellHold(r, c)
 	case offline:
 		if c.beat.IsZero() {
-			return say("start it: `tugline runner run`", "is offline: it was not seen since %s", stamp(b.l.Since))
+			return say("start it: `tugline runner run`", "is offline: it was not seen since this hub began to lead")
 		}
 		return say("start it: `tugline runner run`", "is offline since %s (%s)", stamp(c.beat), span(b.l.Now.Sub(c.beat)))
 	case fresh:

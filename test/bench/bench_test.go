@@ -17,7 +17,7 @@ import (
 
 var (
 	update = flag.Bool("update", false, "write the figures into README.md")
-	only   = flag.String("only", "", "measure one part: log, task, jobs, memory, size; apply, tasks, pace, failover, crowd")
+	only   = flag.String("only", "", "measure one part: log, task, jobs, memory, size, look; apply, tasks, pace, failover, crowd")
 )
 
 func TestMain(m *testing.M) {
@@ -43,6 +43,7 @@ func TestBench(t *testing.T) {
 		{"jobs", measureJobs},
 		{"memory", measureMemory},
 		{"size", measureSize},
+		{"look", measureLook},
 	} {
 		if *only == "" || *only == part.name {
 			t.Run(part.name, func(t *testing.T) { part.run(t, s, m) })
