@@ -1,12 +1,14 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"strconv"
 	"sync"
@@ -131,6 +133,10 @@ func (w *world) begin(ctx context.Context) error {
 	secret, err := p.secret(ctx, runnerCount)
 	if err != nil {
 		return err
+	}
+	// So that a job that is lost runs again while a process of it may still go on.
+	if a, err := p.ask(ctx, http.MethodPut, "/v1/settings/"+fleet.SettingRetryPause, "", map[string]string{"value": "1s"}); err != nil || a.status >= 300 {
+		return cmp.Or(err, p.last)
 	}
 	var wg sync.WaitGroup
 	errs := make([]error, len(w.fleet))
