@@ -299,6 +299,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	}
 	wg.Go(func() { h.disk.tend(serve) })
 	wg.Go(func() { h.tendKeys(serve) })
+	wg.Go(func() { h.forgetHealth(serve) })
 	wg.Go(func() { h.entries.clock.keep(serve, h.entries.state.Time) })
 	wg.Go(func() { fail("members", h.keepRoster(serve)) })
 	wg.Go(func() { fail("copies", h.copies.Run(serve)) })

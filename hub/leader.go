@@ -139,7 +139,6 @@ func (l *term) housekeeping(ctx context.Context) {
 				l.retain(ctx, l.hub.wall())
 				l.late(ctx)
 				l.unserved(ctx)
-				l.hub.forgetHealth()
 			}
 		}
 	}

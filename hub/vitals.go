@@ -111,10 +111,20 @@ func (h *Hub) onHealth(id fleet.RunnerID, s *fleet.Health, received time.Time) {
 	}
 }
 
-// forgetHealth lets go of samples that are too old, and of those of removed runners.
-func (h *Hub) forgetHealth() {
-	v := h.entries.View()
-	h.history.prune(time.Now(), func(id fleet.RunnerID) bool { r, ok := v.Runner(id); return ok && !r.Removed })
+// forgetHealth lets go of samples that are too old, and of those of removed runners, on a
+// node that does not lead any more too.
+func (h *Hub) forgetHealth(ctx context.Context) {
+	tick := time.NewTicker(retainEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		v := h.entries.View()
+		h.history.prune(time.Now(), func(id fleet.RunnerID) bool { r, ok := v.Runner(id); return ok && !r.Removed })
+	}
 }
 
 func (h *Hub) onPressure(id fleet.RunnerID, p *fleet.Pressure) {
