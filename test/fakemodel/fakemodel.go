@@ -232,21 +232,21 @@ func (s *Server) held(ctx context.Context, key runKey) bool {
 
 // advance takes the step that answers the next request of a run. The index is
 // -1 once the script is over.
-func (s *Server) advance(sc Scenario, key runKey, account string, side bool) (step Step, index int, err error) {
+func (s *Server) advance(sc Scenario, key runKey, client Request) (step Step, index int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.run(key)
 	if r == nil {
 		return Step{}, 0, fmt.Errorf("more than %d runs", maxRuns)
 	}
-	for r.step < len(sc.Steps) && sc.Steps[r.step].Key != "" && sc.Steps[r.step].Key != account {
+	for r.step < len(sc.Steps) && !sc.Steps[r.step].meets(client.Key, client.Protocol) {
 		r.step, r.used = r.step+1, 0
 	}
 	step, index = Step{Items: []Item{{Say: "There is nothing more to do."}}}, -1
 	if r.step < len(sc.Steps) {
 		step, index = sc.Steps[r.step], r.step
 	}
-	if side {
+	if client.Kind == Side {
 		answer := Step{Items: []Item{{Say: "A short title"}}}
 		if step.Everywhere {
 			answer.Fault, answer.FaultBy = step.Fault, step.FaultBy

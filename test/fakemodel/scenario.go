@@ -30,9 +30,10 @@ type Step struct {
 	Items  []Item
 	Repeat int // how many more requests the same step answers; -1 for ever
 
-	// Key is the only account that meets the step; the first request of another one
-	// ends it. "" is every account.
-	Key string
+	// Key is the only account that meets the step, and Protocol the only protocol: the
+	// first request of another one ends it. "" is every one.
+	Key      string
+	Protocol Protocol
 
 	Hold  bool          // until Release is called for the run, before the response headers
 	Delay time.Duration // before the response headers
@@ -80,6 +81,11 @@ type Fault struct {
 
 	Hang  bool // open the stream, then say nothing until the client leaves
 	Error any  // an error object inside the stream
+}
+
+// meets says whether a client meets the step.
+func (st Step) meets(key string, p Protocol) bool {
+	return (st.Key == "" || st.Key == key) && (st.Protocol == "" || st.Protocol == p)
 }
 
 // fault is the fault that a step has for a protocol, or nil.

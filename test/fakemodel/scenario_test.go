@@ -1,6 +1,8 @@
 package fakemodel_test
 
 import (
+	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -69,6 +71,68 @@ func TestOwnScenarioWithRepeatNonceAndPace(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestStepsOfOneClient(t *testing.T) {
+	each(t, 0, func(t *testing.T, s *fakemodel.Server, c client) {
+		other := fakemodel.Chat
+		if c.protocol == fakemodel.Chat {
+			other = fakemodel.Messages
+		}
+		words := func(w string) []fakemodel.Item { return []fakemodel.Item{{Say: w}} }
+		err := s.Add("mine", fakemodel.Scenario{Steps: []fakemodel.Step{
+			{Items: words("to another protocol"), Protocol: other, Repeat: -1},
+			{Items: words("to this one"), Protocol: c.protocol},
+			{Items: words("to another account"), Key: fakemodel.GoodKey + "-two", Repeat: -1},
+			{Items: words("to this one, for ever"), Key: fakemodel.GoodKey, Repeat: -1},
+			{Items: words("to whoever comes then")},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []string{"to this one", "to this one, for ever", "to this one, for ever"} {
+			if got := c.ask(t, s.URL("mine", "n"), "x").Said; got != want {
+				t.Errorf("answer %d is %q, want %q", i, got, want)
+			}
+		}
+		res := c.post(t, s.URL("mine", "n"), fakemodel.GoodKey+"-two", c.body(false, true, "x"))
+		if b, err := io.ReadAll(res.Body); err != nil || !strings.Contains(string(b), "to whoever comes then") {
+			t.Errorf("the other account is told %s (%v)", b, err)
+		}
+	})
+}
+
+func TestScriptOfThePrompt(t *testing.T) {
+	each(t, 0, func(t *testing.T, s *fakemodel.Server, c client) {
+		at := s.URL(fakemodel.Prompted, "an-account")
+		for _, nonce := range []string{"a", "b"} {
+			c.ask(t, at, "Look at this. "+fakemodel.Prompt("success", nonce))
+			if n := s.Served("success", nonce); n != 1 {
+				t.Errorf("the script answered %d requests of %s, want 1", n, nonce)
+			}
+		}
+		if got := c.ask(t, at, "Look at this.").Said; got != "No script is named." {
+			t.Errorf("without a name it says %q", got)
+		}
+	})
+}
+
+func TestUsageLimitEndsWhenTold(t *testing.T) {
+	s := fakemodel.Start(t)
+	end := time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC)
+	if err := s.Add("mine", fakemodel.Scenario{Steps: []fakemodel.Step{fakemodel.UsageLimit(end)}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range clients {
+		for range 2 {
+			res := c.post(t, s.URL("mine", string(c.protocol)), fakemodel.GoodKey, c.body(true, true, "x"))
+			b, err := io.ReadAll(res.Body)
+			told := string(b) + fmt.Sprint(res.Header)
+			if err != nil || res.StatusCode != 429 || (c.protocol != fakemodel.Chat) != strings.Contains(told, fmt.Sprint(end.Unix())) {
+				t.Errorf("%s: status %d (%v): %s", c.protocol, res.StatusCode, err, told)
+			}
+		}
+	}
 }
 
 func TestListenTakesLoopbackOnly(t *testing.T) {

@@ -96,6 +96,8 @@ func builtin() map[string]Scenario {
 			say("Turn two is done."),
 		}},
 
+		Prompted: {"what the prompt names; without a name it says so", []Step{{Items: []Item{{Say: "No script is named."}}, Repeat: -1}}},
+
 		"rate-limit":      {"429 with retry-after 1, always", always(rateLimit("1"))},
 		"rate-limit-long": {"429 with retry-after 3600, always", always(rateLimit("3600"))},
 		"rate-limit-once": {"429 with retry-after 1, then success", after(rateLimit("1"))},

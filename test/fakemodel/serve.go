@@ -70,6 +70,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return // otherwise the client went away in the middle of its request
 	}
 	seen.Body = body
+	if seen.Scenario == Prompted {
+		if m := promptedRE.FindAllStringSubmatch(text(body), -1); m != nil {
+			seen.Scenario, seen.Nonce = m[len(m)-1][1], m[len(m)-1][2]
+		}
+	}
 	var good bool
 	seen.Key, good = keyName(keyOf(r.Header))
 
@@ -141,7 +146,7 @@ func (s *Server) play(w http.ResponseWriter, r *http.Request, d dialect, seen Re
 	if len(tools) == 0 {
 		seen.Kind = Side
 	}
-	step, index, err := s.advance(sc, runKey{seen.Scenario, seen.Nonce}, seen.Key, seen.Kind == Side)
+	step, index, err := s.advance(sc, runKey{seen.Scenario, seen.Nonce}, seen)
 	if err != nil {
 		s.complain("%s: %v", seen.Path, err)
 		writeJSON(w, http.StatusBadRequest, d.refusal("invalid_request_error", err.Error()))

@@ -22,7 +22,7 @@ import (
 // fault but their own.
 func TestAgain(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, harness.Codex, harness.Claude)
+	p := newHome(t, harness.Codex, harness.Claude)
 	p.Run("hub", "set", "retry_pause", "1s")
 	t.Run("blameless", func(t *testing.T) { blameless(p.of(t)) })
 	t.Run("side by side", func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestAgain(t *testing.T) {
 			t.Run("spent", func(t *testing.T) { t.Parallel(); spent(p.of(t), harness.Codex) })
 		})
 	}
-	t.Run("hub killed", func(t *testing.T) { hubKilled(p.of(t)) })
+	hubKilled(p)
 }
 
 // blameless: a failing command, a cancel, a program that is not there and a CLI that
@@ -158,7 +158,7 @@ func hubKilled(p *place) {
 // signed in with another one, or a person says that it is repaired.
 func TestCredentials(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, harness.Codex)
+	p := newHome(t, harness.Codex)
 	// Codex's own sign-in, which it keeps in the runner's home.
 	home := filepath.Join(p.Dir, "home", ".codex")
 	p.Write(filepath.Join(home, "config.toml"), "model = \""+harness.Codex.Model()+"\"\nopenai_base_url = \""+p.model.OpenAIURL("closure", "signed-in")+

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"tugline.dev/tugline/shared/fleet"
 	"tugline.dev/tugline/test/harness"
@@ -15,10 +14,10 @@ import (
 // TestChoices has providers refuse in the middle of a list of choices.
 func TestChoices(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newHome(t, harness.All...)
 	p.janitor()
 	p.Run("hub", "set", "retry_pause", "1s")
-	for name, check := range map[string]func(*place){"chain": chain, "account": sameAccount, "session": sameHarness, "acted": neverTakenOver} {
+	for name, check := range map[string]func(*place){"chain": chain, "account": sameAccount, "session": sameHarness, "acted": neverTakenOver, "limit": goesOn} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			check(p.of(t))
@@ -48,9 +47,8 @@ func (p *place) tried(r result, want ...string) {
 // chain: refused before anything was done, a job goes on with one harness after the other.
 func chain(p *place) {
 	open := harness.OpenCode.Model()
-	k := task{cli: harness.Codex, scenario: "quota", nonce: "chain", again: 3, flags: []string{"--model", harness.Codex.Model()}, then: []fallback{
-		{harness.Claude, "", "model-missing"}, {harness.OpenCode, open, "success"},
-	}}
+	k := task{cli: harness.Codex, scenario: "chain", again: 3, flags: []string{"--model", harness.Codex.Model()},
+		then: []fleet.Choice{{Harness: "claude"}, {Harness: "opencode", Model: open}}}
 	r := p.do(k)
 	p.want(r, fleet.Succeeded, fleet.ClassOK, "1 new commit verified")
 	p.tried(r, "codex:"+harness.Codex.Model()+" quota_exhausted", "claude model_unavailable", "opencode:"+open+" ok")
@@ -80,16 +78,11 @@ func chain(p *place) {
 
 // sameAccount: where a quota is used up, no other choice of that account is tried.
 func sameAccount(p *place) {
-	r := p.do(task{cli: harness.Codex, scenario: "quota", nonce: "account", again: 3, then: []fallback{
-		{harness.Codex, "model-y", ""}, {harness.Claude, "", "success"},
-	}})
+	r := p.do(task{cli: harness.Codex, scenario: "codex-no-quota", again: 3, then: []fleet.Choice{{Harness: "codex", Model: "model-y"}, {Harness: "claude"}}})
 	p.want(r, fleet.Succeeded, fleet.ClassOK, "verified")
 	p.tried(r, "codex quota_exhausted", "claude ok")
 	if len(r.Transitions) != 1 || !slices.Equal(r.Transitions[0].Skipped, []fleet.Choice{{Harness: "codex", Model: "model-y"}}) {
 		p.T.Errorf("transitions %+v; want one past codex:model-y", r.Transitions)
-	}
-	if n := p.model.Served("quota", "account"); n != 1 {
-		p.T.Errorf("the account that is used up was asked %d times; want once", n)
 	}
 }
 
@@ -104,9 +97,8 @@ func sameHarness(p *place) {
 		if c.cli == harness.Claude && !soak {
 			continue
 		}
-		r := p.do(task{cli: c.cli, scenario: "acted-model", nonce: "session-" + string(c.cli), prompt: "first prompt", again: 3, then: []fallback{
-			{c.other, "", "success"}, {c.cli, c.model, ""},
-		}})
+		r := p.do(task{cli: c.cli, scenario: "acted-model", nonce: "session-" + string(c.cli), prompt: "first prompt", again: 3,
+			then: []fleet.Choice{{Harness: string(c.other)}, {Harness: string(c.cli), Model: c.model}}})
 		p.want(r, fleet.Succeeded, fleet.ClassOK, "verified")
 		p.tried(r, string(c.cli)+" model_unavailable", string(c.cli)+":"+c.model+" ok")
 		if len(r.Transitions) != 1 || len(r.Transitions[0].Skipped) != 1 || r.Transitions[0].Skipped[0].Harness != string(c.other) {
@@ -135,16 +127,26 @@ func (p *place) oneSessionOf(r result, files ...string) {
 
 // neverTakenOver: once something was done, no other harness takes over, whatever happens.
 func neverTakenOver(p *place) {
-	r := p.do(task{cli: harness.Codex, scenario: "acted-quota", nonce: "acted", prompt: "first prompt", again: 1, then: []fallback{{harness.Claude, "", "success"}}})
+	r := p.do(task{cli: harness.Codex, scenario: "acted-quota", nonce: "acted", prompt: "first prompt", again: 1, then: []fleet.Choice{{Harness: "claude"}}})
 	p.want(r, fleet.Blocked, fleet.ClassQuotaExhausted, "")
 	p.tried(r, "codex quota_exhausted", "codex quota_exhausted")
 	if r.Reason.Code != "budget" || !strings.Contains(r.Reason.Detail, "--grant") || !strings.Contains(r.Reason.Detail, "uota") || len(r.Transitions) != 0 {
 		p.T.Errorf("reason %+v, transitions %+v; want the budget, the last error and no transition", r.Reason, r.Transitions)
 	}
-	if n := p.model.Served("success", "acted"); n != 0 {
-		p.T.Errorf("the other harness asked its model %d times", n)
-	}
-	if b := r.FinishedAt; b == nil || time.Since(*b) > time.Hour {
-		p.T.Errorf("it ended at %v", b)
+}
+
+// goesOn: an agent that reached its limit after it did something goes on where it was
+// once the limit is gone, and no other one in its place.
+func goesOn(p *place) {
+	for _, cli := range sampled() {
+		if cli == harness.OpenCode {
+			continue // it has a limit with no end tried again by itself
+		}
+		r := p.do(task{cli: cli, scenario: "limit-between", nonce: "limit-" + string(cli), again: 2, then: []fleet.Choice{{Harness: "opencode"}}})
+		p.want(r, fleet.Succeeded, fleet.ClassOK, "verified")
+		if len(r.Attempts) != 2 || !r.Attempts[0].Class.Provider() || len(r.Transitions) != 0 || r.Effective.Harness != string(cli) {
+			p.T.Errorf("with %s, attempts %+v, transitions %+v; want two of %s", r.Effective, r.Attempts, r.Transitions, cli)
+		}
+		p.oneSessionOf(r, "first.txt", "second.txt")
 	}
 }

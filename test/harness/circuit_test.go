@@ -103,7 +103,7 @@ func (p *place) reason(id, runner string, code fleet.Code) api.RunnerReason {
 			}
 		}
 		if e.State.Ended() {
-			p.T.Fatalf("job %s is %s and did not wait on %s: %s", id, e.State, runner, e.Summary)
+			p.T.Fatalf("job %s is %s and did not wait on %s: %s\n%s\n%s", id, e.State, runner, e.Summary, p.Run("circuit", "list", "--all", "--json"), p.Run("runner", "get", runner, "--json"))
 		}
 		return false
 	})

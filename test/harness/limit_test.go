@@ -16,9 +16,9 @@ import (
 // newPair is a place with a second runner: other keys, another home, another time zone.
 func newPair(t *testing.T, clis ...harness.CLI) *place {
 	t.Helper()
-	p := newPlace(t, clis...)
+	p := newHome(t, clis...)
 	home := filepath.Join(p.Dir, "home-r2")
-	config, vars := p.account(home, otherKey, clis)
+	config, vars := p.account("r2", home, otherKey, clis)
 	p.Beside("r2", home, config, append(vars, "TZ="+otherZone)...)
 	p.finds("r2", len(clis))
 	return p

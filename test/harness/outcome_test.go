@@ -19,16 +19,15 @@ func TestWholePath(t *testing.T) {
 	p := newPlace(t)
 	p.janitor()
 	t.Run("list", func(t *testing.T) { p.of(t).listed() })
-	t.Run("forward", func(t *testing.T) { forward(p.of(t)) })
 	for _, cli := range harness.All {
 		t.Run(string(cli), func(t *testing.T) {
 			t.Parallel()
 			for name, check := range map[string]func(*place, harness.CLI){
 				"success": success, "environment": keysKept, "cancel": cancelled, "queue": queued, "wait": waits, "idle": idleWait,
-				"own-repository": ownRepository, "gone": gone, "goes-on": goesOn,
+				"own-repository": ownRepository, "gone": gone,
 			} {
-				if name == "idle" && cli != harness.Codex || (name == "gone" || name == "goes-on") && cli == harness.OpenCode {
-					continue // the others give up by themselves; opencode has all its sessions in one file, and waits for limits
+				if name == "idle" && cli != harness.Codex || name == "gone" && cli == harness.OpenCode {
+					continue // the others give up by themselves; opencode has all its sessions in one file
 				}
 				t.Run(name, func(t *testing.T) { t.Parallel(); check(p.of(t), cli) })
 			}

@@ -26,6 +26,7 @@ type place struct {
 	*mesh.Mesh
 	model *fakemodel.Server
 	repo  string
+	home  bool // each CLI has one address, in its runner's home, and its script from the prompt
 }
 
 // badKey is what the owner's store on the runner has under the name of every key.
@@ -34,20 +35,23 @@ const badKey = "sk-bad-0123456789"
 // atOnce is how many jobs the runner of a place takes: half of the time a CLI waits.
 const atOnce = 3
 
-// newPlace starts everything, with a runner that finds some CLIs, or all of them.
-func newPlace(t *testing.T, clis ...harness.CLI) *place {
+// newPlace starts everything. Each job brings the address of its own run of the model.
+func newPlace(t *testing.T) *place { return start(t, &place{}, harness.All) }
+
+// newHome starts everything with some CLIs. They are set up once for all jobs, so that
+// all of them have one account.
+func newHome(t *testing.T, clis ...harness.CLI) *place { return start(t, &place{home: true}, clis) }
+
+func start(t *testing.T, p *place, clis []harness.CLI) *place {
 	t.Helper()
-	p := &place{Mesh: mesh.New(t), model: startModel(t)}
+	p.Mesh, p.model = mesh.New(t), startModel(t)
 	p.Slots = atOnce
 	for _, own := range ownScripts {
 		if err := p.model.Add(own.name, own.script); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(clis) == 0 {
-		clis = harness.All
-	}
-	p.Config, p.Vars = p.account(filepath.Join(p.Dir, "home"), fakemodel.GoodKey, clis)
+	p.Config, p.Vars = p.account("r1", filepath.Join(p.Dir, "home"), fakemodel.GoodKey, clis)
 	secrets := p.Write(filepath.Join(p.Dir, "runner", "secrets.yaml"),
 		fmt.Sprintf("%s: %s\n%s: %s\n", harness.Codex.KeyVar(), badKey, harness.Claude.KeyVar(), badKey))
 	if err := os.Chmod(secrets, 0o600); err != nil {
@@ -64,8 +68,13 @@ func newPlace(t *testing.T, clis ...harness.CLI) *place {
 // account sets a runner's home up and gives the rest of its runner.yaml and of its
 // environment. The CLIs are where runner.yaml says, their account is in the runner's own
 // home and environment, as a user's would be.
-func (p *place) account(home, key string, clis []harness.CLI) (config string, vars []string) {
+func (p *place) account(runner, home, key string, clis []harness.CLI) (config string, vars []string) {
 	p.T.Helper()
+	base := p.model.URL("text-only", "nobody")
+	if p.home {
+		base = p.model.URL(fakemodel.Prompted, runner)
+		vars = append(vars, "ANTHROPIC_BASE_URL="+base, "CLAUDE_CODE_MAX_RETRIES=1")
+	}
 	var b strings.Builder
 	b.WriteString("permissions: full\nharnesses:\n  exec: {}\n")
 	for _, cli := range clis {
@@ -74,7 +83,7 @@ func (p *place) account(home, key string, clis []harness.CLI) (config string, va
 			p.T.Fatal(err)
 		}
 		fmt.Fprintf(&b, "  %s: {path: %q}\n", cli, path)
-		env, err := harness.Setup{CLI: cli, Home: mkdir(p.T, home), BaseURL: p.model.URL("text-only", "nobody"), Key: "-"}.Env()
+		env, err := harness.Setup{CLI: cli, Home: mkdir(p.T, home), BaseURL: base, Key: "-", Retries: 1}.Env()
 		if err != nil {
 			p.T.Fatal(err)
 		}
@@ -84,7 +93,7 @@ func (p *place) account(home, key string, clis []harness.CLI) (config string, va
 	}
 	// E2E_MESH marks the processes of jobs too, so that none can be left unseen.
 	fmt.Fprintf(&b, "env_names: [%s, E2E_MESH]\n", harness.Codex.KeyVar())
-	return b.String(), []string{harness.Codex.KeyVar() + "=" + key, harness.Claude.KeyVar() + "=" + key}
+	return b.String(), append(vars, harness.Codex.KeyVar()+"="+key, harness.Claude.KeyVar()+"="+key)
 }
 
 // finds waits until a runner has found its CLIs.
@@ -143,7 +152,9 @@ func value(env []string, name string) string {
 func (p *place) of(t *testing.T) *place {
 	m := *p.Mesh
 	m.T = t
-	return &place{Mesh: &m, model: p.model, repo: p.repo}
+	q := *p
+	q.Mesh = &m
+	return &q
 }
 
 // task is one job of a CLI with one scenario.
@@ -157,14 +168,7 @@ type task struct {
 	badKey   bool
 	retries  int // of the CLI; 0 is one
 	again    int // automatic executions more; 0 is none
-	then     []fallback
-}
-
-// fallback is what a task goes on with where its provider refuses.
-type fallback struct {
-	cli      harness.CLI
-	model    string // "" is the CLI's own
-	scenario string // "" leaves the CLI with the one that it has in the task already
+	then     []fleet.Choice
 }
 
 func (k task) run() string {
@@ -179,12 +183,11 @@ func (k task) run() string {
 func (p *place) args(k task) []string {
 	p.T.Helper()
 	args := []string{"run", "--harness", string(k.cli), "--timeout", "3m", "--retries", fmt.Sprint(k.again)}
-	args = append(args, p.env(k.cli, k.scenario, k.run(), k.retries)...)
-	for _, f := range k.then {
-		args = append(args, "--fallback", strings.TrimSuffix(string(f.cli)+":"+f.model, ":"))
-		if f.scenario != "" {
-			args = append(args, p.env(f.cli, f.scenario, k.run(), k.retries)...)
-		}
+	for _, c := range k.then {
+		args = append(args, "--fallback", strings.TrimSuffix(c.Harness+":"+c.Model, ":"))
+	}
+	if !p.home {
+		args = append(args, p.env(k)...)
 	}
 	switch k.repo {
 	case "":
@@ -199,15 +202,18 @@ func (p *place) args(k task) []string {
 	if k.prompt == "" {
 		k.prompt = "Create hello.txt."
 	}
+	if p.home {
+		k.prompt += " " + fakemodel.Prompt(k.scenario, k.run())
+	}
 	return append(append(args, k.flags...), k.prompt)
 }
 
-// env is what tells a CLI of its scenario, as flags of a job.
-func (p *place) env(cli harness.CLI, scenario, nonce string, retries int) (flags []string) {
+// env is what tells the CLI of a task of its scenario, as flags of its job.
+func (p *place) env(k task) (flags []string) {
 	p.T.Helper()
 	env, err := harness.Setup{
-		CLI: cli, Home: mkdir(p.T, filepath.Join(p.Dir, "accounts", nonce)),
-		BaseURL: p.model.URL(scenario, nonce), Retries: max(retries, 1),
+		CLI: k.cli, Home: mkdir(p.T, filepath.Join(p.Dir, "accounts", k.run())),
+		BaseURL: p.model.URL(k.scenario, k.run()), Retries: max(k.retries, 1),
 	}.Env()
 	if err != nil {
 		p.T.Fatal(err)
@@ -246,21 +252,8 @@ func (p *place) followed(args ...string) result {
 		p.T.Fatalf("tugline %s: exit %d and no summary\n%s\n%s", strings.Join(args, " "), r.code, r.stdout, r.errs)
 	}
 	r.Job = p.Job(id[1])
-	if r.FailureClass.Provider() || r.FailureClass == fleet.ClassHarnessStartup {
-		p.closeCircuits() // the next task is another account's
-	}
 	p.T.Logf("%s %s: %s, exit %d after %v", r.Harness, args[len(args)-1], r.State, r.code, time.Since(begun).Round(100*time.Millisecond))
 	return r
-}
-
-// closeCircuits lets work go again wherever a refusal keeps it away.
-func (p *place) closeCircuits() {
-	p.T.Helper()
-	var all api.Circuits
-	p.JSON(&all, "circuit", "list", "--json")
-	for _, c := range all.Circuits {
-		p.Run("circuit", "reset", c.ID, "--repaired", "the account", "--reason", "the next test")
-	}
 }
 
 // start gives a task without following it, and returns once its CLI has run a

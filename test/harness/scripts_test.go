@@ -43,6 +43,10 @@ var ownScripts = []struct {
 	{"limit-soon", fakemodel.Scenario{About: "a plan that is used up for some hours", Steps: []fakemodel.Step{fakemodel.UsageLimit(limitEnds)}}},
 	{"limited-one", fakemodel.Scenario{About: "one account is limited, others are not", Steps: append([]fakemodel.Step{
 		forOne(refusal("rate-limit"))}, hello()...)}},
+	{"chain", fakemodel.Scenario{About: "no quota for Codex, no model for Claude Code, and then success", Steps: append([]fakemodel.Step{
+		forProtocol(fakemodel.Responses, refusal("quota")), forProtocol(fakemodel.Messages, refusal("model-missing"))}, hello()...)}},
+	{"codex-no-quota", fakemodel.Scenario{About: "no quota for Codex, then success", Steps: append([]fakemodel.Step{
+		forProtocol(fakemodel.Responses, refusal("quota"))}, hello()...)}},
 	{"acted-model", fakemodel.Scenario{About: "a file, then the model is gone for one more request, then the rest", Steps: []fakemodel.Step{
 		begins, refusal("model-missing", 1), {Items: []fakemodel.Item{write("second.txt", "written by the next model\n")}, Expect: []string{"heron-{nonce}", "first prompt"}},
 		{Items: []fakemodel.Item{say("All is done.")}},
@@ -88,6 +92,12 @@ func refusal(script string, requests ...int) fakemodel.Step {
 // forOne has only the account of the runner r1 meet a step.
 func forOne(st fakemodel.Step) fakemodel.Step {
 	st.Key = fakemodel.GoodKey
+	return st
+}
+
+// forProtocol has only the clients of a protocol meet a step.
+func forProtocol(p fakemodel.Protocol, st fakemodel.Step) fakemodel.Step {
+	st.Protocol = p
 	return st
 }
 
