@@ -243,3 +243,29 @@ func TestCapable(t *testing.T) {
 		t.Error("a runner that is away is capable of what it has the harness for, and of nothing else")
 	}
 }
+
+// TestAllocations: what a look allocates goes by what it decides, not by how long the queue
+// is.
+func TestAllocations(t *testing.T) {
+	g := newRig(t)
+	for n := range 40 {
+		g.runner(fleet.RunnerID(fmt.Sprintf("r%02d", n)), 2)
+	}
+	allocated := func() float64 {
+		l := g.look(20, nil).l
+		l.Memo = new(Memo)
+		See(g.m.View(), l).Pick()
+		return testing.AllocsPerRun(10, func() { See(g.m.View(), l).Pick() })
+	}
+	fill := func(from, to int) {
+		for n := from; n < to; n++ {
+			g.job(fleet.JobID(fmt.Sprintf("j%04d", n)), repo(fmt.Sprintf("https://a/%d", n%5)), by([]string{"", "a"}[n%2], n%3))
+		}
+	}
+	fill(0, 200)
+	short := allocated()
+	fill(200, 3000)
+	if long := allocated(); long > short+50 {
+		t.Errorf("a look at 200 jobs allocates %.0f times, at 3000 jobs %.0f times", short, long)
+	}
+}
