@@ -5,6 +5,7 @@ import (
 	"maps"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"tugline.dev/tugline/hub/sched"
 	"tugline.dev/tugline/shared/fleet"
@@ -119,4 +120,17 @@ func TestRefusedAssignmentIsLookedAtAgain(t *testing.T) {
 			t.Errorf("%d pokes; want 1, for the look that counted on it", a.pokes)
 		}
 	})
+}
+
+// TestWhatIsSeenIsBroughtOver: what was seen of a runner is as old in the time of records as
+// it is by this machine's clock, and what was never seen stays so.
+func TestWhatIsSeenIsBroughtOver(t *testing.T) {
+	now := time.Now()
+	p := fleet.Presence{LastBeat: now.Add(-10 * time.Second)}
+	for _, ahead := range []time.Duration{0, time.Hour, -24 * time.Hour} {
+		c := clocked(p, ahead)
+		if age := now.Add(ahead).Sub(c.LastBeat); age != 10*time.Second || !c.HealthAt.IsZero() {
+			t.Errorf("%s ahead: the last beat is %s old, the sample of %s", ahead, age, c.HealthAt)
+		}
+	}
 }
