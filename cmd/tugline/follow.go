@@ -395,7 +395,7 @@ func statusLine(j *api.Job) string {
 	text := ""
 	switch j.State {
 	case fleet.Queued:
-		return "queued: " + line(first(j.Why, j.Reason.Detail, "waits for a runner"))
+		return "queued: " + line(first(queuedWhy(j), "waits for a runner"))
 	case fleet.Assigned:
 		text = "given to " + j.Runner
 	case fleet.Preparing:
@@ -404,6 +404,9 @@ func statusLine(j *api.Job) string {
 		text = "running on " + j.Runner
 		if j.Attempt > 1 {
 			text += fmt.Sprintf(" (attempt %d)", j.Attempt)
+		}
+		if j.Choice > 0 {
+			text += " with " + j.Effective.String()
 		}
 	case fleet.Verifying:
 		return "finished; the evidence is being checked"

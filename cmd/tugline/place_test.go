@@ -192,7 +192,7 @@ func TestListsOfPlacement(t *testing.T) {
 func TestJobThatMovedOn(t *testing.T) {
 	j := api.Job{ID: "01jmoved", Kind: fleet.KindAgent, State: fleet.Queued, Harness: "claude", Model: "opus", Runner: "studio", CreatedAt: *before(time.Hour), Turn: 1, Attempt: 2, Choice: 1,
 		Requested: fleet.Choice{Harness: "codex", Model: "gpt-5.2"}, Effective: fleet.Choice{Harness: "claude", Model: "opus"}, ReportedModel: "claude-opus-4-5",
-		Why: "the pause before a retry ends at 12:01:00", NotBefore: before(-time.Minute), Budget: api.Executions{Used: 2, Of: 4}, Learned: &fleet.Learned{Docker: true},
+		Reason: fleet.Reason{Code: "retry_waits", Detail: "is tried again in 2m0s: attempt 2 ended crashed"}, Why: "the pause before a retry ends at 12:01:00", NotBefore: before(-time.Minute), Budget: api.Executions{Used: 2, Of: 4}, Learned: &fleet.Learned{Docker: true},
 		Spec:        fleet.Spec{Kind: fleet.KindAgent, Harness: "codex", Model: "gpt-5.2", Priority: 2, Fallbacks: []fleet.Choice{{Harness: "claude", Model: "opus"}, {Harness: "opencode"}}, Needs: &fleet.Needs{OS: "linux", HarnessVersion: "0.120.0", Disk: 20 << 30}},
 		Transitions: []fleet.Transition{{At: *before(10 * time.Minute), Attempt: 1, From: fleet.Choice{Harness: "codex", Model: "gpt-5.2"}, To: fleet.Choice{Harness: "claude", Model: "opus"}, Class: fleet.ClassQuotaExhausted, Skipped: []fleet.Choice{{Harness: "codex", Model: "gpt-5.2-mini"}}}},
 		Attempts: []api.Attempt{
@@ -204,7 +204,44 @@ func TestJobThatMovedOn(t *testing.T) {
 	s := newShell(t, "")
 	s.describe(&j, noon)
 	golden(t, "moved.txt", s.out.String())
+	if got, want := statusLine(&j), "queued: is tried again in 2m0s: attempt 2 ended crashed; the pause before a retry ends at 12:01:00"; got != want {
+		t.Errorf("while it is followed: %q; want %q", got, want)
+	}
+	running := j
+	running.State, running.Reason = fleet.Running, fleet.Reason{}
+	if got, want := statusLine(&running), "running on studio (attempt 2) with claude:opus"; got != want {
+		t.Errorf("while it is followed: %q; want %q", got, want)
+	}
 	for _, want := range []string{"asked for codex:gpt-5.2; effective claude:opus; reported claude-opus-4-5", "2 of 4 used, the next not before 12:01"} {
 		has(t, "the job", s.out.String(), want)
+	}
+}
+
+func TestCompletionsOfPlacement(t *testing.T) {
+	srv := script(t, map[string]http.HandlerFunc{
+		"GET /v1/circuits": func(w http.ResponseWriter, _ *http.Request) {
+			answer(w, 200, api.Circuits{Circuits: []api.Circuit{{Key: "3fa9c01b77", Over: "openai on studio", Circuit: fleet.Circuit{Class: fleet.CircuitQuota}}, {Key: "aa00000000"}}})
+		},
+		"GET /v1/budgets": func(w http.ResponseWriter, _ *http.Request) {
+			answer(w, 200, api.Budgets{Budgets: []api.Budget{{Origin: "automation:nightly"}}})
+		},
+		"GET /v1/runners": func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, api.Runners{Runners: sampleRunners()}) },
+	})
+	s := newShell(t, srv.URL)
+	for _, c := range []struct{ line, want string }{
+		{"circuit reset 3", "3fa9c01b77\tquota openai on studio\n:4"},
+		{"circuit open --runner stu", "studio\tonline, draining\n:4"},
+		{"runner drain mi", "mini\toffline\n:4"},
+		{"runner drain mini --then c", "cancel\n"},
+		{"runner health mini --window 2", "24h\n"},
+		{"budget set automation:n", "automation:nightly\n"},
+		{"alerts --runner bo", "box\tonline\n:4"},
+		{"run --os l", "linux\n"},
+		{"run --fallback cl", "claude\n"},
+		{"hub set floor_", "floor_select\nfloor_start\n"},
+	} {
+		if out := s.must(append([]string{"__complete"}, strings.Fields(c.line)...)...); !strings.Contains(out, c.want) {
+			t.Errorf("tugline %s<Tab> gives %q; want %q", c.line, out, c.want)
+		}
 	}
 }

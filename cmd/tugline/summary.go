@@ -176,7 +176,16 @@ func whyLine(j *api.Job) string {
 	if cancelling(j) != "" {
 		return "" // the state says it
 	}
-	return line(first(j.Why, j.Reason.Detail))
+	return line(queuedWhy(j))
+}
+
+// queuedWhy tells why a job waits; of one that came back to the queue by itself, first
+// how that came.
+func queuedWhy(j *api.Job) string {
+	if c := j.Reason.Code; j.State == fleet.Queued && (c == "fallback" || c == "retry_waits") && j.Why != "" {
+		return j.Reason.Detail + "; " + j.Why
+	}
+	return first(j.Why, j.Reason.Detail)
 }
 
 func verdictLine(j *api.Job) string {

@@ -25,8 +25,8 @@ func (a *app) tokenCommand() *cobra.Command {
 and is shown only now.
 
   viewer     sees everything but credentials
-  operator   also gives, cancels and settles jobs
-  admin      also makes tokens and tickets, removes runners, changes settings`,
+  operator   also gives, cancels and settles jobs, holds runners, resets circuits
+  admin      also makes tokens and tickets, removes runners, sets slots, budgets and settings`,
 		Example: "  tugline token create --role operator --ttl 720h --name ci > ci.token",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b := api.TokenRequest{Name: name, Role: fleet.Role(role)}
