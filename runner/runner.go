@@ -179,6 +179,7 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 	})
 	r.work.Go(func() { r.watchOwner(work) })
 	r.work.Go(func() { r.detects(work) })
+	r.work.Go(func() { r.watchAccounts(work) })
 	r.work.Go(func() { r.watchDisk(work) })
 	r.work.Go(func() { r.watchHealth(work) })
 	r.work.Go(func() { r.watchPressure(work) })
