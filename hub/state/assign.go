@@ -96,7 +96,7 @@ func (t *txn) admit(c *AssignJob, j *fleet.Job, tu *fleet.Turn, r *fleet.Runner)
 		return refuse(fleet.RetryWaits, "job %s waits until %s before it is tried again", j.ID, tu.NotBefore.Format(time.RFC3339))
 	case c.Reserve < 0 || len(c.Probes) > maxProbes:
 		return refuse(fleet.BadRequest, "an assignment reserves no less than nothing, and tries at most %d circuits", maxProbes)
-	case !HasRoom(j.Spec.Automated(), held.manual, held.automation, c.Base, c.Automation):
+	case !HasRoom(j.Spec.Automated(), held.manual, held.automation, c.Base, min(c.Automation, r.AutomationSlots())):
 		return refuse(fleet.NoSlot, "runner %s has no free slot", r.Name)
 	}
 	return t.affordable(j)
@@ -186,7 +186,8 @@ func (c *DeclineAttempt) apply(t *txn) Result {
 	}
 	a.State, a.Code, a.Detail, a.Gone, a.FinishedAt = fleet.AttemptDeclined, c.Code, c.Detail, true, at(t.now())
 	keepCurrent(tu, a)
-	if class, faulty := hostClass(c.Code); faulty && c.Rules > 0 {
+	class, faulty := hostClass(c.Code)
+	if faulty = faulty && c.Rules > 0; faulty {
 		t.hostFault(j, tu, a, class)
 	}
 	if c.Block {
@@ -194,7 +195,9 @@ func (c *DeclineAttempt) apply(t *txn) Result {
 		t.ended(j)
 		return t.put(j)
 	}
-	t.exclude(j, a.Runner, c.Code, c.Detail, c.RetryAfter)
+	if !faulty { // else the circuit keeps it away from there, until it ends or somebody resets it
+		t.exclude(j, a.Runner, c.Code, c.Detail, c.RetryAfter)
+	}
 	t.requeue(j, "declined", "%s declined: %s", a.RunnerName, c.Detail)
 	return t.put(j)
 }

@@ -16,6 +16,8 @@ func fleetOf(t *testing.T) *rig {
 	for _, r := range []fleet.RunnerID{"r1", "r2"} {
 		g.enrol(r)
 		g.do(&UpdateRunner{ID: r, Facts: &fleet.RunnerFacts{Slots: 2, Harnesses: []fleet.HarnessInfo{{Name: "codex", Account: "one " + string(r)[1:]}, {Name: "claude", Account: "two"}}}})
+		most := fleet.MaxAutomation
+		g.do(&SetSlots{ID: r, Automation: &most})
 	}
 	return g
 }

@@ -33,6 +33,7 @@ type Space interface {
 
 const (
 	dockerAfter = time.Minute // until somebody has started Docker
+	tightAfter  = time.Minute // until others have given back what was promised to them
 	fewInodes   = 100         // less than one part in so many free is as bad as a full disk
 )
 
@@ -103,10 +104,16 @@ func (a *Attempt) admit(ctx context.Context, p Policy, has int64, dirs ...string
 		if asked > 0 {
 			detail += fmt.Sprintf(", this job may take %s", Size(asked))
 		}
-		return a.noSpace("%s, and %s are to stay free: %s", detail, Size(floor), whose)
+		d := a.noSpace("%s, and %s are to stay free: %s", detail, Size(floor), whose)
+		if v.Free >= floor {
+			d.code, d.after = fleet.StorageTight, tightAfter
+		}
+		return d
 	}
 	if n := a.needs().Disk; n > 0 && v.Free < n && has == 0 {
-		return a.noSpace("%s are free at %s, the job needs %s", Size(v.Free), v.Path, Size(n))
+		d := a.noSpace("%s are free at %s, the job needs %s", Size(v.Free), v.Path, Size(n))
+		d.code, d.after = fleet.StorageTight, tightAfter
+		return d
 	}
 	if automated {
 		for _, dir := range append(dirs, v.Path, a.host.cacheDir()) {
@@ -150,6 +157,8 @@ func (a *Attempt) enoughSpace(ctx context.Context, least int64, dirs ...string) 
 	return nil
 }
 
+// noSpace takes the attempt's promise back and refuses for the machine's sake: nothing
+// else should be begun there either.
 func (a *Attempt) noSpace(format string, args ...any) *decline {
 	a.host.Space.Promise(a.asg.Fence, 0)
 	return &decline{code: fleet.Storage, after: StorageAfter, detail: fmt.Sprintf(format, args...)}

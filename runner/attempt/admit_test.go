@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -70,33 +71,34 @@ func TestAdmit(t *testing.T) {
 		policy   *Policy
 		space    *fakeSpace
 		detail   string // of the refusal; none: it is taken
+		tight    bool   // a job that takes less would be taken
 		promised int64
 	}{
 		{name: "people, plenty", spec: people, space: full(plenty), promised: gib},
 		{name: "people, just enough", spec: people, space: full(disk(gib)), promised: gib},
 		{name: "people, below the owner's bound", spec: people, space: full(disk(gib - 1)), detail: "min_free_bytes"},
-		{name: "people, below with what is promised", spec: people, space: &fakeSpace{workspace: disk(3 * gib), cache: plenty, other: plenty, others: 2*gib + 1}, detail: "2 GiB of it promised to other jobs"},
-		{name: "people, a large repository", spec: people, space: &fakeSpace{workspace: disk(6 * gib), cache: plenty, other: plenty, footprint: 5*gib + 1}, detail: "this job may take 5 GiB"},
+		{name: "people, below with what is promised", spec: people, space: &fakeSpace{workspace: disk(3 * gib), cache: plenty, other: plenty, others: 2*gib + 1}, tight: true, detail: "2 GiB of it promised to other jobs"},
+		{name: "people, a large repository", spec: people, space: &fakeSpace{workspace: disk(6 * gib), cache: plenty, other: plenty, footprint: 5*gib + 1}, tight: true, detail: "this job may take 5 GiB"},
 		{name: "people, a large repository that fits", spec: people, space: &fakeSpace{workspace: disk(6 * gib), cache: plenty, other: plenty, footprint: 5 * gib}, promised: 6 * gib},
 		{name: "people, a large repository that is there", spec: people, has: 5 * gib, space: &fakeSpace{workspace: disk(2 * gib), cache: plenty, other: plenty, footprint: 5 * gib}, promised: gib},
-		{name: "people, the hub knows more", spec: people, asked: 9 * gib, space: full(disk(8 * gib)), detail: "this job may take 8 GiB"},
-		{name: "people, the repository is not cached yet", spec: people, asked: 4 * gib, space: &fakeSpace{workspace: disk(7*gib - 1), cache: plenty, other: plenty, cold: true}, detail: "this job may take 6 GiB"},
+		{name: "people, the hub knows more", spec: people, asked: 9 * gib, space: full(disk(8 * gib)), tight: true, detail: "this job may take 8 GiB"},
+		{name: "people, the repository is not cached yet", spec: people, asked: 4 * gib, space: &fakeSpace{workspace: disk(7*gib - 1), cache: plenty, other: plenty, cold: true}, tight: true, detail: "this job may take 6 GiB"},
 		{name: "automation, the repository is not cached yet", spec: automation, asked: 4 * gib, space: &fakeSpace{workspace: disk(27 * gib), cache: plenty, other: plenty, cold: true}, promised: 7 * gib},
 		{name: "people, an owner without a bound", spec: people, policy: &Policy{}, space: full(disk(0)), promised: gib},
 		{name: "people, the data directory is full", spec: people, space: &fakeSpace{workspace: plenty, cache: plenty, other: disk(5)}, detail: "0 MiB are free at"},
 		{name: "people, nobody knows", spec: people, space: &fakeSpace{workspace: fleet.Volume{Detail: "it hangs"}, cache: plenty, other: plenty}, detail: "not known: it hangs"},
 		{name: "people, without a repository", spec: scratch, space: full(disk(gib))},
-		{name: "what the job needs", spec: needy, space: full(disk(29 * gib)), detail: "the job needs 30 GiB"},
+		{name: "what the job needs", spec: needy, space: full(disk(29 * gib)), tight: true, detail: "the job needs 30 GiB"},
 		{name: "what the job needs is there", spec: needy, space: full(disk(30 * gib))},
 		{name: "automation, plenty", spec: automation, space: full(plenty), promised: gib},
 		{name: "automation, just enough", spec: automation, space: full(disk(21 * gib)), promised: gib},
-		{name: "automation, into the floor", spec: automation, space: full(disk(21*gib - 1)), detail: "20 GiB are to stay free: the floor for automations"},
+		{name: "automation, into the floor", spec: automation, space: full(disk(21*gib - 1)), tight: true, detail: "20 GiB are to stay free: the floor for automations"},
 		{name: "automation, the cache is full", spec: automation, space: &fakeSpace{workspace: plenty, cache: disk(19 * gib), other: plenty}, detail: "/trees/repos, and 20 GiB are to stay free"},
 		{name: "automation, few inodes", spec: automation, space: full(inodes), detail: "9 of 1000 inodes"},
 		{name: "people, few inodes", spec: people, space: full(inodes), promised: gib},
 		{name: "automation, the cache is not known", spec: automation, space: &fakeSpace{workspace: plenty, other: plenty}, detail: "not known"},
 		{name: "automation, no floor", spec: automation, policy: &Policy{}, space: full(disk(gib)), promised: gib},
-		{name: "automation, a floor for its place above that for its start", spec: automation, policy: &Policy{Floors: fleet.Floors{Select: 50 * gib, Start: gib}}, space: full(disk(50 * gib)), detail: "50 GiB are to stay free"},
+		{name: "automation, a floor for its place above that for its start", spec: automation, policy: &Policy{Floors: fleet.Floors{Select: 50 * gib, Start: gib}}, space: full(disk(50 * gib)), tight: true, detail: "50 GiB are to stay free"},
 		{name: "automation, an owner's bound above the floor", spec: automation, policy: &Policy{MinFree: 60 * gib, Floors: policy.Floors}, space: full(disk(50 * gib)), detail: "min_free_bytes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -112,8 +114,12 @@ func TestAdmit(t *testing.T) {
 			if errors.As(err, &d); (err == nil) != (c.detail == "") {
 				t.Fatalf("%v; want %q", err, c.detail)
 			}
-			if d != nil && (d.code != fleet.Storage || d.after != fleet.HostFaultPause || d.block || !strings.Contains(d.detail, c.detail)) {
-				t.Errorf("declined %+v; want a word about %q", d, c.detail)
+			code, after := fleet.Storage, fleet.HostFaultPause
+			if c.tight {
+				code, after = fleet.StorageTight, time.Minute
+			}
+			if d != nil && (d.code != code || d.after != after || d.block || !strings.Contains(d.detail, c.detail)) {
+				t.Errorf("declined %+v; want %s for %s and a word about %q", d, code, after, c.detail)
 			}
 			if c.space.promised != c.promised {
 				t.Errorf("%d bytes are promised, want %d", c.space.promised, c.promised)

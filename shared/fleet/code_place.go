@@ -12,6 +12,7 @@ const (
 	Cordoned       Code = "cordoned"       // a person holds it
 	CircuitRefuses Code = "circuit_open"   // a circuit is open or blocked
 	HealthUnknown  Code = "health_unknown" // no fresh sample
+	StorageTight   Code = "storage_tight"  // room enough for other jobs, and not for what this one may take
 	MemoryLow      Code = "memory_low"     // too little memory
 	DockerMissing  Code = "docker_missing" // Docker and Compose are not verified
 	BudgetSpent    Code = "budget_spent"   // the origin's budget has no room

@@ -155,3 +155,85 @@ func TestJobThatFillsTheDisk(t *testing.T) {
 		return code == 0
 	})
 }
+
+// A real disk runs low. Automation waits and says with figures what is missing, a
+// person's job goes on, the runner stays online, and people are told what fills the disk.
+// Between the two floors an automation is placed and then given back before its checkout.
+func TestPressureOfAFullDisk(t *testing.T) {
+	t.Parallel()
+	m := mesh.New(t)
+	m.Config = "min_free_bytes: 1MiB\n"
+	dir := smallDisk(m, 60)
+	m.StartHub()
+	m.Run("hub", "set", "floor_select", "20MiB")
+	m.Run("hub", "set", "floor_start", "30MiB")
+	m.StartRunner()
+	m.Online()
+	if j := m.Ended(m.Detach("exec", "--automation", "nightly", "--", "true"), time.Minute); j.State != fleet.Succeeded {
+		t.Fatalf("with room enough automation is %s (%s)", j.State, j.Reason.Detail)
+	}
+	filler := filepath.Join(dir, "trees", "filler")
+	size := func(free int) {
+		t.Helper()
+		var st syscall.Statfs_t
+		if err := syscall.Statfs(dir, &st); err != nil {
+			t.Fatal(err)
+		}
+		was, _ := os.Stat(filler)
+		have := int64(st.Bavail) * st.Bsize
+		if was != nil {
+			have += was.Size()
+		}
+		os.MkdirAll(filepath.Dir(filler), 0o700)
+		if err := os.WriteFile(filler, make([]byte, have-int64(free)<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	size(10) // below the floor of placement
+	m.Eventually(90*time.Second, "people are told of the disk", func() bool {
+		out, _, _ := m.Try("alerts", "--json")
+		return strings.Contains(out, `"storage_pressure"`) && strings.Contains(out, `"low_disk"`)
+	})
+	waits := m.Detach("exec", "--automation", "nightly", "--", "true")
+	waitsFor(m, waits, fleet.Storage, "10 MiB", "20 MiB")
+	if out := m.Run("alerts", "--json"); !strings.Contains(out, `"worktrees"`) {
+		t.Errorf("the alert does not tell which class of files fills the disk:\n%s", out)
+	}
+	if j := m.Ended(m.Detach("exec", "--", "true"), time.Minute); j.State != fleet.Succeeded {
+		t.Errorf("a person's job is %s", j.State)
+	}
+	if out := m.Run("runner", "get", "r1", "--json"); !strings.Contains(out, `"state":"online"`) && !strings.Contains(out, `"state": "online"`) {
+		t.Errorf("under pressure the runner is not online:\n%s", out)
+	}
+
+	size(25) // between the floors
+	m.Eventually(90*time.Second, "the job is given back before its checkout", func() bool {
+		for _, a := range m.Job(waits).Attempts {
+			if a.Code == fleet.Storage {
+				return true
+			}
+		}
+		return false
+	})
+	if j := m.Job(waits); j.State == fleet.Blocked || j.Budget.Used != 0 {
+		t.Errorf("given back, the job is %s and has used %+v of its budget; it costs nothing", j.State, j.Budget)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	m.Eventually(90*time.Second, "people are told that the disk is well again", func() bool {
+		out, _, _ := m.Try("alerts", "--json")
+		return strings.Contains(out, `"recovered"`)
+	})
+	// The machine is left alone for a while after a fault, unless somebody says that it is mended.
+	if r := waitsFor(m, waits, fleet.CircuitRefuses); r.Until == nil {
+		t.Errorf("no end of the circuit is told: %+v", r)
+	}
+	for _, line := range strings.Split(strings.TrimSpace(m.Run("circuit", "list")), "\n")[1:] {
+		m.Run("circuit", "reset", strings.Fields(line)[0], "--repaired", "the disk was cleared")
+	}
+	if j := m.Ended(waits, time.Minute); j.State != fleet.Succeeded {
+		t.Errorf("with the disk cleared the job is %s (%s)", j.State, j.Reason.Detail)
+	}
+}
