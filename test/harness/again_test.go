@@ -5,7 +5,6 @@ package harness_test
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -163,25 +162,26 @@ func TestCredentials(t *testing.T) {
 	home := filepath.Join(p.Dir, "home", ".codex")
 	p.Write(filepath.Join(home, "config.toml"), "model = \""+harness.Codex.Model()+"\"\nopenai_base_url = \""+p.model.OpenAIURL("closure", "signed-in")+
 		"\"\n\n[analytics]\nenabled = false\n\n[features]\nplugins = false\n")
+	account := func() string {
+		t.Helper()
+		for _, h := range p.runner("r1").Harnesses {
+			if h.Name == "codex" {
+				return h.Account
+			}
+		}
+		return ""
+	}
 	signIn := func(key string) {
 		t.Helper()
+		was := account()
 		file := p.Write(filepath.Join(home, "auth.json.new"), `{"auth_mode":"apikey","OPENAI_API_KEY":"`+key+`"}`)
 		if err := os.Rename(file, filepath.Join(home, "auth.json")); err != nil {
 			t.Fatal(err)
 		}
+		p.Eventually(time.Minute, "the hub knows of the sign-in", func() bool { now := account(); return now != "" && now != was })
 	}
 	args := []string{"run", "--harness", "codex", "--retries", "0", "--timeout", "3m", "--repo", p.repo, "Look at greet.sh."}
-	known := func(key string) {
-		t.Helper()
-		p.Eventually(time.Minute, "the runner knows of its new sign-in", func() bool {
-			i := slices.IndexFunc(p.runner("r1").Harnesses, func(h fleet.HarnessInfo) bool { return h.Name == "codex" })
-			return i >= 0 && p.runner("r1").Harnesses[i].Account != key
-		})
-	}
-	before := p.runner("r1").Harnesses
-	_ = before
 	signIn("sk-bad-one")
-	known("")
 	p.want(p.followed(args...), fleet.Failed, fleet.ClassAuth, "")
 	c := p.circuit(fleet.CircuitAuth, "openai")
 	if c.State != fleet.CircuitBlocked || c.Until != nil || c.Account == "" || strings.Contains(c.Text, "sk-bad") {
@@ -196,4 +196,21 @@ func TestCredentials(t *testing.T) {
 		t.Errorf("the held job is %s after a new sign-in, reason %+v; want succeeded", j.State, j.Reason)
 	}
 	p.none("openai", "a sign-in that works")
+
+	// A person's word lets it be tried once more, whatever the account.
+	signIn("sk-bad-two")
+	p.want(p.followed(args...), fleet.Failed, fleet.ClassAuth, "")
+	c = p.circuit(fleet.CircuitAuth, "openai")
+	held = p.Detach(args...)
+	p.reason(held, "r1", fleet.CircuitRefuses)
+	if _, errs, code := p.Try("circuit", "reset", c.Key); code == 0 || !strings.Contains(errs, "--repaired") {
+		t.Errorf("a blocked circuit is reset without a word about what was repaired: exit %d\n%s", code, errs)
+	}
+	p.Run("circuit", "reset", c.Key, "--repaired", "paid the bill")
+	if j := p.Ended(held, time.Minute); j.FailureClass != fleet.ClassAuth {
+		t.Errorf("the held job is %s, class %s, after the reset; want that it was tried and refused", j.State, j.FailureClass)
+	}
+	if again := p.circuit(fleet.CircuitAuth, "openai"); again.ID != c.ID || again.Generation != c.Generation+1 || again.Repaired != "paid the bill" {
+		t.Errorf("circuit %+v after %+v; want the same one again, a generation later", again, c)
+	}
 }
