@@ -50,6 +50,9 @@ func wantOf(j *fleet.Job) want {
 	if s.Needs != nil {
 		w.needs = *s.Needs
 		w.docker = w.docker || w.needs.Docker
+		if ch.Harness != s.Harness {
+			w.needs.HarnessVersion = "" // of the harness that was asked for; another one counts in its own way
+		}
 	}
 	if len(s.Require) > 0 {
 		w.require = labels(s.Require)
