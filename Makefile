@@ -43,7 +43,7 @@ e2e: ## real binaries, real git, kill -9
 
 test-harness: ## the real agent CLIs from the npm registry, against a scripted model server on loopback
 	test/harness/install.sh
-	$(GO) test -count=1 -timeout 20m -tags harness ./test/harness
+	$(GO) test -count=1 -timeout 20m -parallel 4 -tags harness ./test/harness
 
 fault: ## real hubs and runners in network namespaces: cut off, killed, paused, wiped, filled up, slowed down, lied to; root
 	test/fault/packages.sh
@@ -60,7 +60,7 @@ soak: ## the long forms of what CI samples; SOAK says how many worlds of the clu
 	test/fault/packages.sh
 	$(GO) test -count=1 -timeout 60m -tags soak -parallel 3 -run Soak ./test/fault
 	test/harness/install.sh
-	$(GO) test -count=1 -timeout 60m -tags harness,soak ./test/harness
+	$(GO) test -count=1 -timeout 60m -parallel 4 -tags harness,soak ./test/harness
 
 bench: ## figures, printed beside the last committed ones
 	$(GO) test -count=1 -timeout 30m -tags bench -run TestBench -v ./test/bench

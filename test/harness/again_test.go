@@ -157,7 +157,7 @@ func hubKilled(p *place) {
 // signed in with another one, or a person says that it is repaired.
 func TestCredentials(t *testing.T) {
 	t.Parallel()
-	p := newHome(t, harness.Codex)
+	p := start(t, &place{home: true, gone: true}, []harness.CLI{harness.Codex})
 	// Codex's own sign-in, which it keeps in the runner's home.
 	home := filepath.Join(p.Dir, "home", ".codex")
 	p.Write(filepath.Join(home, "config.toml"), "model = \""+harness.Codex.Model()+"\"\nopenai_base_url = \""+p.model.OpenAIURL("closure", "signed-in")+
@@ -213,4 +213,12 @@ func TestCredentials(t *testing.T) {
 	if again := p.circuit(fleet.CircuitAuth, "openai"); again.ID != c.ID || again.Generation != c.Generation+1 || again.Repaired != "paid the bill" {
 		t.Errorf("circuit %+v after %+v; want the same one again, a generation later", again, c)
 	}
+
+	// A CLI that can't be started says nothing of its provider.
+	p.repair("openai")
+	if err := os.Remove(p.program(harness.Codex)); err != nil {
+		t.Fatal(err)
+	}
+	p.want(p.followed(args...), fleet.Failed, fleet.ClassHarnessStartup, "")
+	p.none("openai", "a CLI that is not there")
 }

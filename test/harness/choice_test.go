@@ -97,7 +97,7 @@ func sameHarness(p *place) {
 		if c.cli == harness.Claude && !soak {
 			continue
 		}
-		r := p.do(task{cli: c.cli, scenario: "acted-model", nonce: "session-" + string(c.cli), prompt: "first prompt", again: 3,
+		r := p.do(task{cli: c.cli, scenario: "acted-model-" + string(c.cli), prompt: "first prompt", again: 3,
 			then: []fleet.Choice{{Harness: string(c.other)}, {Harness: string(c.cli), Model: c.model}}})
 		p.want(r, fleet.Succeeded, fleet.ClassOK, "verified")
 		p.tried(r, string(c.cli)+" model_unavailable", string(c.cli)+":"+c.model+" ok")

@@ -16,6 +16,7 @@ import (
 
 // TestWholePath gives jobs to the real CLIs through one hub and one runner.
 func TestWholePath(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.janitor()
 	t.Run("list", func(t *testing.T) { p.of(t).listed() })

@@ -27,6 +27,7 @@ type place struct {
 	model *fakemodel.Server
 	repo  string
 	home  bool // each CLI has one address, in its runner's home, and its script from the prompt
+	gone  bool // each CLI is a file of the place, which a test may take away
 }
 
 // badKey is what the owner's store on the runner has under the name of every key.
@@ -82,6 +83,9 @@ func (p *place) account(runner, home, key string, clis []harness.CLI) (config st
 		if err != nil {
 			p.T.Fatal(err)
 		}
+		if p.gone {
+			path = p.Write(p.program(cli), fmt.Sprintf("#!/bin/sh\nexec '%s' \"$@\"\n", path))
+		}
 		fmt.Fprintf(&b, "  %s: {path: %q}\n", cli, path)
 		env, err := harness.Setup{CLI: cli, Home: mkdir(p.T, home), BaseURL: base, Key: "-", Retries: 1}.Env()
 		if err != nil {
@@ -95,6 +99,9 @@ func (p *place) account(runner, home, key string, clis []harness.CLI) (config st
 	fmt.Fprintf(&b, "env_names: [%s, E2E_MESH]\n", harness.Codex.KeyVar())
 	return b.String(), append(vars, harness.Codex.KeyVar()+"="+key, harness.Claude.KeyVar()+"="+key)
 }
+
+// program is where a CLI is that may be taken away.
+func (p *place) program(cli harness.CLI) string { return filepath.Join(p.Dir, "bin", string(cli)) }
 
 // finds waits until a runner has found its CLIs.
 func (p *place) finds(runner string, clis int) {

@@ -47,10 +47,8 @@ var ownScripts = []struct {
 		forProtocol(fakemodel.Responses, refusal("quota")), forProtocol(fakemodel.Messages, refusal("model-missing"))}, hello()...)}},
 	{"codex-no-quota", fakemodel.Scenario{About: "no quota for Codex, then success", Steps: append([]fakemodel.Step{
 		forProtocol(fakemodel.Responses, refusal("quota"))}, hello()...)}},
-	{"acted-model", fakemodel.Scenario{About: "a file, then the model is gone for one more request, then the rest", Steps: []fakemodel.Step{
-		begins, refusal("model-missing", 1), {Items: []fakemodel.Item{write("second.txt", "written by the next model\n")}, Expect: []string{"heron-{nonce}", "first prompt"}},
-		{Items: []fakemodel.Item{say("All is done.")}},
-	}}},
+	{"acted-model-codex", modelGoesAway(1)},
+	{"acted-model-claude", modelGoesAway(2)}, // it asks once more
 	{"acted-quota", fakemodel.Scenario{About: "a file, then no quota for ever", Steps: []fakemodel.Step{begins, refusal("quota")}}},
 	{"acted-hang", fakemodel.Scenario{About: "a file, then silence", Steps: []fakemodel.Step{
 		begins, {Fault: &fakemodel.Fault{Hang: true}, Items: []fakemodel.Item{say("unheard")}, Repeat: -1}}}},
@@ -72,6 +70,15 @@ func downTwice(asks int) fakemodel.Scenario {
 	return fakemodel.Scenario{About: "a file, then a provider that is down for two executions", Steps: []fakemodel.Step{
 		begins, refusal("overloaded", 2*asks),
 		{Items: []fakemodel.Item{write("second.txt", "written after it\n")}, Expect: []string{"heron-{nonce}", "first prompt"}},
+		{Items: []fakemodel.Item{say("All is done.")}},
+	}}
+}
+
+// modelGoesAway is a model that is no more in the middle of a run; the next one goes on.
+func modelGoesAway(asks int) fakemodel.Scenario {
+	return fakemodel.Scenario{About: "a file, then the model is gone for one execution, then the rest", Steps: []fakemodel.Step{
+		begins, refusal("model-missing", asks),
+		{Items: []fakemodel.Item{write("second.txt", "written by the next model\n")}, Expect: []string{"heron-{nonce}", "first prompt"}},
 		{Items: []fakemodel.Item{say("All is done.")}},
 	}}
 }

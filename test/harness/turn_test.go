@@ -181,6 +181,7 @@ func gone(p *place, cli harness.CLI) {
 // TestRunnerKilled ends the runner with -9 in the middle of turns, and once more
 // between two of them.
 func TestRunnerKilled(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	of := func(cli harness.CLI) task {
 		return task{cli: cli, scenario: "turns", nonce: string(cli) + "-killed", prompt: "first prompt"}
