@@ -44,6 +44,8 @@ func (r *Runner) facts() fleet.RunnerFacts {
 		if ok || len(o.Harnesses) == 0 {
 			h.Models = allowed.Models
 			f.Harnesses = append(f.Harnesses, h)
+		} else {
+			f.Barred = append(f.Barred, h.Name)
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(r.alerts)) {
@@ -90,7 +92,7 @@ func (r *Runner) policy() attempt.Policy {
 		Floors: floors, Models: models,
 		Fetch: func(url string) (int, string) {
 			for _, opt := range o.Repositories.Options {
-				if attempt.MatchURL(opt.Match, url) {
+				if fleet.MatchURL(opt.Match, url) {
 					return opt.Depth, opt.Filter
 				}
 			}

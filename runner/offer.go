@@ -159,6 +159,11 @@ func (o Owner) offered(s standing, h *fleet.Health, now time.Time) offer {
 		most = min(most, n)
 		out.automation = &most
 	}
+	if why := o.Floors.low(h); why != "" && s.automation > 0 {
+		most = 0
+		out.automation = &most
+		out.limitedBy = append(out.limitedBy, why)
+	}
 	if all == 0 {
 		out.declining = strings.Join(out.limitedBy, "; ")
 	}
@@ -179,6 +184,17 @@ func (o Owner) declines(s standing, h *fleet.Health, now time.Time) string {
 		return fmt.Sprintf("load of %.1f for each processor, above %.4g (max_load)", h.CPU.Load/float64(max(h.CPU.Count, 1)), o.MaxLoad)
 	case o.MinMemory > 0 && h.Memory != nil && h.Memory.Available > 0 && h.Memory.Available < int64(o.MinMemory):
 		return fmt.Sprintf("memory: %s available, below %s (min_memory)", attempt.Size(h.Memory.Available), attempt.Size(int64(o.MinMemory)))
+	}
+	return ""
+}
+
+// low says which volume has less free than the owner wants for automations to be placed
+// here. The hub sees to a floor of its own.
+func (f Floors) low(h *fleet.Health) string {
+	for _, v := range []fleet.Volume{h.Workspace, h.Cache} {
+		if v.Known && v.Free < int64(f.Select) {
+			return fmt.Sprintf("disk: %s free at %s, below %s (floors)", attempt.Size(v.Free), v.Path, attempt.Size(int64(f.Select)))
+		}
 	}
 	return ""
 }

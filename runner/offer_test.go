@@ -16,6 +16,7 @@ func TestOffered(t *testing.T) {
 	noon := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 	n := func(v int) *int { return &v }
 	const gib = 1 << 30
+	disk := func(free int64) fleet.Volume { return fleet.Volume{Path: "/data", Known: true, Free: free, Total: 100 * gib} }
 	for _, c := range []struct {
 		name     string
 		rules    string
@@ -60,6 +61,10 @@ func TestOffered(t *testing.T) {
 			want: offer{base: 3, automation: n(0), limitedBy: []string{"memory: 0 slots for automations: 6 GiB in all, 3 GiB kept, 4 GiB for each (memory)"}}},
 		{name: "memory as the owner counts it", rules: "memory: {keep: 1GiB, per_slot: 512MiB}", standing: standing{base: 1, automation: 2}, health: &fleet.Health{UserIdle: -1, Memory: &fleet.Memory{Total: 4 * gib, Available: 2 * gib}},
 			want: offer{base: 1, automation: n(2)}},
+		{name: "below the owner's own floor", rules: "floors: {select: 50GiB}", standing: standing{base: 1, automation: 2}, health: &fleet.Health{UserIdle: -1, Workspace: disk(60 * gib), Cache: disk(40 * gib)},
+			want: offer{base: 1, automation: n(0), limitedBy: []string{"disk: 40 GiB free at /data, below 50 GiB (floors)"}}},
+		{name: "at the owner's own floor", rules: "floors: {select: 50GiB}", standing: standing{base: 1, automation: 2}, health: &fleet.Health{UserIdle: -1, Workspace: disk(50 * gib), Cache: disk(60 * gib)}, want: offer{base: 1}},
+		{name: "a disk that is not known", rules: "floors: {select: 50GiB}", standing: standing{base: 1, automation: 2}, health: &fleet.Health{UserIdle: -1}, want: offer{base: 1}},
 		{name: "an old sample says nothing", rules: "max_load: 1\non_battery: 0", standing: standing{base: 3}, want: offer{base: 3},
 			health: &fleet.Health{Age: 4 * time.Minute, CPU: &fleet.CPU{Count: 1, Load: 9}, Power: &fleet.Power{OnBattery: true}, Memory: &fleet.Memory{Total: gib}}},
 		{name: "only automations", standing: standing{automation: 2}, want: offer{}},

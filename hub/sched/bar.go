@@ -1,9 +1,7 @@
 package sched
 
 import (
-	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"tugline.dev/tugline/hub/circuit"
@@ -24,6 +22,7 @@ const (
 	paused                   // by its owner
 	wrongOrigin              // its owner takes no such work
 	wrongRepo                // its owner does not allow the repository
+	barred                   // its owner does not allow the harness
 	noHarness                // lacks the harness
 	signedOut                // of the harness
 	oldHarness               // its version is below the one required
@@ -50,7 +49,7 @@ const (
 // code is what a bar is called.
 var code = [...]fleet.Code{
 	conflict: fleet.ClonedIdentity, sessionGone: fleet.OtherRunner, notAsked: fleet.OtherRunner, noLabel: fleet.LabelMissing, wrongSystem: fleet.WrongSystem,
-	paused: fleet.OwnerPolicy, wrongOrigin: fleet.OwnerPolicy, wrongRepo: fleet.OwnerPolicy,
+	paused: fleet.OwnerPolicy, wrongOrigin: fleet.OwnerPolicy, wrongRepo: fleet.OwnerPolicy, barred: fleet.OwnerPolicy,
 	noHarness: fleet.HarnessMissing, signedOut: fleet.HarnessSignedOut, oldHarness: fleet.HarnessOld, noModel: fleet.ModelMissing, noSecret: fleet.SecretMissing,
 	held: fleet.Cordoned, offline: fleet.Offline, fresh: fleet.Offline, gaveBack: "", circuitOpen: fleet.CircuitRefuses, noDocker: fleet.DockerMissing,
 	diskUnknown: fleet.HealthUnknown, diskLow: fleet.Storage, cacheLow: fleet.Storage, inodesLow: fleet.Storage, memoryUnknown: fleet.HealthUnknown, memoryLow: fleet.MemoryLow,
@@ -82,7 +81,7 @@ func (w *want) unable(r *fleet.Runner) bar {
 		return paused
 	case len(f.Origins) > 0 && !slices.Contains(f.Origins, w.origin):
 		return wrongOrigin
-	case w.inRepo && len(f.Repos) > 0 && !matches(f.Repos, w.repo):
+	case w.repo != "" && len(f.Repos) > 0 && !allows(f.Repos, w.repo):
 		return wrongRepo
 	}
 	var h *fleet.HarnessInfo
@@ -93,6 +92,8 @@ func (w *want) unable(r *fleet.Runner) bar {
 		}
 	}
 	switch {
+	case h == nil && slices.Contains(f.Barred, w.harness):
+		return barred
 	case h == nil:
 		return noHarness
 	case h.SignedIn == "no":
@@ -108,18 +109,10 @@ func (w *want) unable(r *fleet.Runner) bar {
 	return open
 }
 
-// matches says whether a URL fits one of the owner's patterns, in which * stands
-// for any run of characters without a slash and a trailing /** for anything below.
-func matches(patterns []string, url string) bool {
-	for _, p := range patterns {
-		if below, ok := strings.CutSuffix(p, "/**"); ok && strings.HasPrefix(url, below+"/") {
-			return true
-		}
-		if ok, err := path.Match(p, url); err == nil && ok {
-			return true
-		}
-	}
-	return false
+// allows says whether a URL fits one of the owner's patterns. What is handed over without
+// one is not held to them.
+func allows(patterns []string, url string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return fleet.MatchURL(p, url) })
 }
 
 // away says why the runner takes nothing of anybody now.

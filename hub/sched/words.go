@@ -36,7 +36,9 @@ func (b *Board) tell(what bar, w *wanted, j *fleet.Job, c *candidate) Reason {
 	case wrongOrigin:
 		return say("its owner allows it in runner.yaml (origins)", "does not take %s work", w.origin)
 	case wrongRepo:
-		return say("its owner allows it in runner.yaml (repos)", "does not allow the repository %s", w.repo)
+		return say("its owner allows it in runner.yaml (repositories)", "does not allow the repository %s", w.repo)
+	case barred:
+		return say("its owner allows it in runner.yaml (harnesses)", "has %s, and its owner does not allow it", w.harness)
 	case noHarness:
 		return say("install "+w.harness+" there", "has no %s", w.harness)
 	case signedOut:

@@ -66,6 +66,7 @@ func WithRules(c Command, nodes []*fleet.HubNode) Command {
 	case *UpdateRunner:
 		if rules == 0 && c.Facts != nil {
 			n, f := *c, *c.Facts
+			f.Barred = nil
 			f.Harnesses = slices.Clone(f.Harnesses)
 			for i := range f.Harnesses {
 				f.Harnesses[i].Account, f.Harnesses[i].Models = "", nil

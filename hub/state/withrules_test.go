@@ -18,7 +18,7 @@ func TestWithRules(t *testing.T) {
 	gone := old
 	gone.ID, gone.RemovedAt = "n-0", &epoch0
 	f := fleet.Fence{Epoch: 1, Index: 2}
-	facts := &fleet.RunnerFacts{Slots: 2, Harnesses: []fleet.HarnessInfo{{Name: "codex", Account: "one", Models: []string{"m"}}}}
+	facts := &fleet.RunnerFacts{Slots: 2, Barred: []string{"claude"}, Harnesses: []fleet.HarnessInfo{{Name: "codex", Account: "one", Models: []string{"m"}}}}
 	for _, c := range []struct{ full, bare Command }{
 		{&AssignJob{Job: "j", Turn: 1, Choice: 1, Reserve: 5, Probes: []string{"p"}, Base: 3, Automation: 2}, &AssignJob{Job: "j", Turn: 1, Slots: 3}},
 		{&AcceptAttempt{Job: "j", Fence: f}, &AcceptAttempt{Job: "j", Fence: f}},

@@ -2,7 +2,6 @@ package attempt
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -60,7 +59,7 @@ func (p Policy) permit(spec fleet.Spec, model string) (fleet.Permissions, *decli
 		if isFile(r.URL) && !p.AllowFile {
 			return "", refuse(fleet.OwnerPolicy, "the owner of this runner allows no repositories at paths of this machine (allow_file)")
 		}
-		if len(p.Repos) > 0 && !slices.ContainsFunc(p.Repos, func(pattern string) bool { return MatchURL(pattern, r.URL) }) {
+		if len(p.Repos) > 0 && !slices.ContainsFunc(p.Repos, func(pattern string) bool { return fleet.MatchURL(pattern, r.URL) }) {
 			return "", refuse(fleet.OwnerPolicy, "the owner of this runner does not allow the repository %s", r.URL)
 		}
 	}
@@ -89,27 +88,4 @@ func originKind(o fleet.Origin) string {
 
 func isFile(url string) bool {
 	return strings.HasPrefix(url, "file:") || strings.HasPrefix(url, "/") || strings.HasPrefix(url, ".")
-}
-
-// MatchURL says whether a URL matches an owner's pattern: * stands for anything but
-// a slash, and a pattern that ends in /** takes in everything below. A trailing
-// .git makes no difference.
-func MatchURL(pattern, url string) bool {
-	url = strings.TrimSuffix(strings.TrimSuffix(url, "/"), ".git")
-	pattern = strings.TrimSuffix(pattern, ".git")
-	base, deep := strings.CutSuffix(pattern, "/**")
-	if !deep {
-		ok, err := path.Match(pattern, url)
-		return ok && err == nil
-	}
-	parts := strings.Split(url, "/")
-	for n := 1; n < len(parts); n++ {
-		if slices.Contains(parts[n:], "..") {
-			return false
-		}
-		if ok, err := path.Match(base, strings.Join(parts[:n], "/")); ok && err == nil {
-			return true
-		}
-	}
-	return false
 }

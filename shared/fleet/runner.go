@@ -37,6 +37,7 @@ type RunnerFacts struct {
 	Slots       int           `json:"slots"`
 	Permissions Permissions   `json:"permissions"` // the owner's ceiling
 	Harnesses   []HarnessInfo `json:"harnesses"`
+	Barred      []string      `json:"barred,omitempty"`  // harnesses that are there, and that the owner does not allow
 	Secrets     []string      `json:"secrets,omitempty"` // names the owner's store has
 	Repos       []string      `json:"repos,omitempty"`   // the owner's allowlist of URL patterns; empty allows all
 	Origins     []string      `json:"origins,omitempty"` // manual, automation; empty allows both
