@@ -166,7 +166,7 @@ func TestListsOfPlacement(t *testing.T) {
 	run("GET /v1/alerts", api.Alerts{}, "alerts")
 	run("GET /v1/alerts", api.Alerts{Alerts: []fleet.Alert{
 		{At: noon, Kind: "storage_pressure", Name: "studio", Runner: "r-1", Text: "studio: 8.2 GiB free at /data, below the floor of 10 GiB", Pressure: &fleet.Pressure{Usage: []fleet.ClassUsage{{Class: "worktrees", Bytes: 40 << 30}, {Class: "docker", Bytes: 3 << 30}}}},
-		{At: noon.Add(-time.Hour), Kind: "recovered", Name: "mini", Text: "mini: being offline is over: well again", Failed: "connection refused"},
+		{At: noon.Add(-time.Hour), Kind: "recovered", Name: "mini", Text: "mini: back online: heard again after 12 min", Failed: "connection refused"},
 	}}, "alerts --limit 2")
 	var ps []api.HealthPoint
 	for i := range 200 {

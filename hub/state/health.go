@@ -87,10 +87,13 @@ func (t *txn) health(r *fleet.Runner, rep *HealthReport, told int) int {
 			continue
 		}
 		f.Over = at(t.now())
-		text := fleet.CutText(orElse(e.Detail, "well again"), maxReason)
-		class(e.Kind, false, text)
-		if toldOf(f) {
-			tell(AlertRecovered, FaultWords(e.Kind)+" is over: "+text)
+		text := fleet.CutText(e.Detail, maxReason)
+		class(e.Kind, false, orElse(text, "well again"))
+		if told := overWords(e.Kind); toldOf(f) {
+			if text != "" {
+				told += ": " + text
+			}
+			tell(AlertRecovered, told)
 		}
 	}
 	for _, b := range rep.Begun {
@@ -112,7 +115,7 @@ func (t *txn) health(r *fleet.Runner, rep *HealthReport, told int) int {
 	for i := range h.Faults {
 		if f := &h.Faults[i]; AlertDue(*f, t.now()) {
 			f.Alerted = at(t.now())
-			tell(alertOf(f.Kind), FaultWords(f.Kind)+": "+orElse(f.Detail, "no details"))
+			tell(alertOf(f.Kind), faultWords(f.Kind)+": "+orElse(f.Detail, "no details"))
 		}
 	}
 	r.Health = &h
@@ -140,12 +143,19 @@ func faultOf(h *fleet.HealthRecord, kind fleet.FaultKind) *fleet.Fault {
 	return &h.Faults[i]
 }
 
-// FaultWords names a kind of fault for people.
-func FaultWords(kind fleet.FaultKind) string {
+// faultWords tell a kind of fault to people, and overWords that it is over.
+func faultWords(kind fleet.FaultKind) string {
 	words := map[fleet.FaultKind]string{
-		fleet.FaultDisk: "low disk space", fleet.FaultMemory: "low memory", fleet.FaultDocker: "lost Docker", fleet.FaultOffline: "being offline",
+		fleet.FaultDisk: "low disk space", fleet.FaultMemory: "low memory", fleet.FaultDocker: "no Docker", fleet.FaultOffline: "offline",
 	}
 	return cmp.Or(words[kind], string(kind))
+}
+
+func overWords(kind fleet.FaultKind) string {
+	words := map[fleet.FaultKind]string{
+		fleet.FaultDisk: "enough disk space again", fleet.FaultMemory: "enough memory again", fleet.FaultDocker: "Docker again", fleet.FaultOffline: "back online",
+	}
+	return cmp.Or(words[kind], string(kind)+" is over")
 }
 
 func alertOf(kind fleet.FaultKind) string {

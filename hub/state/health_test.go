@@ -109,6 +109,19 @@ func TestRecordHealth(t *testing.T) {
 	if len(a) != 1 || a[0].Text != "r1: low disk space: 3 GiB free at /data" || a[0].Runner != "r1" || a[0].Name != "r1" || !a[0].At.Equal(began) {
 		t.Errorf("alerts %+v", a)
 	}
+	for kind, want := range map[fleet.FaultKind][2]string{
+		fleet.FaultMemory:  {"r2: low memory: 3 GiB free at /data", "r2: enough memory again"},
+		fleet.FaultDocker:  {"r2: no Docker: 3 GiB free at /data", "r2: Docker again"},
+		fleet.FaultOffline: {"r2: offline: 3 GiB free at /data", "r2: back online"},
+		fleet.FaultDisk:    {"r2: low disk space: 3 GiB free at /data", "r2: enough disk space again"},
+	} {
+		g.do(&RecordHealth{Runners: []HealthReport{saw("r2", "+"+string(kind))}})
+		begun := g.m.View().Alerts(1)[0].Text
+		g.do(&RecordHealth{Runners: []HealthReport{saw("r2", "-"+string(kind))}})
+		if over := g.m.View().Alerts(1)[0].Text; begun != want[0] || over != want[1] {
+			t.Errorf("%s is told as %q, and its end as %q; want %q", kind, begun, over, want)
+		}
+	}
 	// Figures alone are kept and are no news.
 	rep := saw("r1", "+disk")
 	rep.Free, rep.Begun[0].Detail = 1<<30, "1 GiB free at /data"
@@ -156,7 +169,7 @@ func TestAlertSpacingProperty(t *testing.T) {
 				a := c.Alert
 				if a.Kind == AlertRecovered {
 					kind := fleet.FaultDisk
-					if strings.Contains(a.Text, FaultWords(fleet.FaultMemory)) {
+					if strings.Contains(a.Text, "memory") {
 						kind = fleet.FaultMemory
 					}
 					key := fmt.Sprint(a.Runner, kind)

@@ -120,7 +120,7 @@ func (c *PassDeadline) apply(t *txn) Result {
 			t.giveBack(j, a, "the runner is being drained, and its deadline has passed")
 			t.put(j)
 		case h.Cancel && j.Current() == a && (j.State == fleet.Running || j.State == fleet.Lost):
-			if res := t.cancelFor(j, h.Actor); res.Code != "" {
+			if res := t.cancelFor(j, h.Actor, because("the deadline of the drain of "+r.Name+" has passed", h.Reason)); res.Code != "" {
 				return res
 			}
 		}
@@ -129,10 +129,13 @@ func (c *PassDeadline) apply(t *txn) Result {
 	return Result{ID: string(r.ID)}
 }
 
-// cancelFor cancels a job in somebody's name.
-func (t *txn) cancelFor(j *fleet.Job, actor string) Result {
+// cancelFor cancels a job in somebody's name, and keeps why where no cancel came before.
+func (t *txn) cancelFor(j *fleet.Job, actor, why string) Result {
 	was := t.head.Actor
 	defer func() { t.head.Actor = was }()
 	t.head.Actor = orElse(actor, was)
+	if j.CancelRequestedAt == nil {
+		j.CancelWhy = why
+	}
 	return t.cancel(j, false)
 }

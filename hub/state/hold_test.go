@@ -153,7 +153,7 @@ func TestDeadlineOfADrain(t *testing.T) {
 
 		g.refused(fleet.Conflict, &PassDeadline{Runner: "r1"}) // no drain
 		deadline := g.now.Add(time.Hour)
-		g.do(&HoldRunner{ID: "r1", Hold: &fleet.Hold{Drain: true, Deadline: &deadline, Cancel: cancel}})
+		g.do(&HoldRunner{ID: "r1", Hold: &fleet.Hold{Drain: true, Deadline: &deadline, Cancel: cancel, Reason: "moving house"}})
 		g.refused(fleet.Conflict, &PassDeadline{Runner: "r1"}) // too early
 		g.is("assigned", fleet.Assigned)
 		g.now = deadline
@@ -175,12 +175,17 @@ func TestDeadlineOfADrain(t *testing.T) {
 		case cancel && (j.CancelRequestedAt == nil || j.CancelActor != "t-person" || a.Stop != "cancelled"):
 			t.Errorf("it is not cancelled: by %q, stop %q", j.CancelActor, a.Stop)
 		}
+		if why := "the deadline of the drain of r1 has passed: moving house"; cancel && j.Reason.Detail != "on r1: "+why {
+			t.Errorf("it is told to stop with the words %q", j.Reason.Detail)
+		}
 		if cancel { // its end is that of any cancelled job, with what it made
 			c := g.finish("accepted", accepted)
 			c.Exit.Reason, c.Class = "stopped", fleet.ClassCancelled
 			c.Evidence.RescueRef = "refs/tugline/rescue/x"
 			g.do(c)
-			g.is("accepted", fleet.Cancelled)
+			if d := g.is("accepted", fleet.Cancelled).Reason.Detail; d != "stopped: the deadline of the drain of r1 has passed: moving house" {
+				t.Errorf("it is cancelled with the words %q", d)
+			}
 			if e := g.attempt("accepted", accepted).Evidence; e == nil || e.RescueRef == "" {
 				t.Errorf("evidence %+v; want the rescued work", e)
 			}

@@ -45,7 +45,7 @@ func (t *txn) lose(j *fleet.Job, a *fleet.Attempt, detail string, rules int) {
 	tu := j.Turn()
 	switch {
 	case j.CancelRequestedAt != nil && a.Gone:
-		t.become(j, fleet.Cancelled, "cancelled", "cancelled; its processes are gone")
+		t.become(j, fleet.Cancelled, "cancelled", "%s", because("cancelled; its processes are gone", j.CancelWhy))
 		t.ended(j)
 	case j.CancelRequestedAt != nil:
 		t.become(j, fleet.Lost, "cancel_requested", "lost while cancelling: %s", detail)
@@ -135,7 +135,7 @@ func (c *AttemptGone) apply(t *txn) Result {
 	case a.State == fleet.AttemptRunning:
 		t.lose(j, a, orElse(c.Detail, "its processes are gone and left no result"), c.Rules)
 	case a.State == fleet.AttemptLost && j.State == fleet.Lost && j.Current() == a && j.CancelRequestedAt != nil:
-		t.become(j, fleet.Cancelled, "cancelled", "cancelled; its processes are gone")
+		t.become(j, fleet.Cancelled, "cancelled", "%s", because("cancelled; its processes are gone", j.CancelWhy))
 		t.ended(j)
 	}
 	return t.put(j)

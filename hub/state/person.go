@@ -51,13 +51,13 @@ func (t *txn) cancel(j *fleet.Job, abandon bool) Result {
 		case gaveUp:
 			t.become(j, fleet.Cancelled, "abandoned", "cancelled (processes unconfirmed)")
 		case cur.Gone:
-			t.become(j, fleet.Cancelled, "cancelled", "cancelled; its processes are gone")
+			t.become(j, fleet.Cancelled, "cancelled", "%s", because("cancelled; its processes are gone", j.CancelWhy))
 		case repeated:
 			return Result{ID: string(j.ID), Repeated: true, Job: j}
 		case was == fleet.Lost:
-			j.Reason = fleet.Reason{Code: "cancelling", Since: t.now(), Detail: "lost on " + cur.RunnerName + "; it is told to stop if it comes back"}
+			j.Reason = fleet.Reason{Code: "cancelling", Since: t.now(), Detail: because("lost on "+cur.RunnerName+"; it is told to stop if it comes back", j.CancelWhy)}
 		default:
-			j.Reason = fleet.Reason{Code: "cancelling", Since: t.now(), Detail: "on " + cur.RunnerName}
+			j.Reason = fleet.Reason{Code: "cancelling", Since: t.now(), Detail: because("on "+cur.RunnerName, j.CancelWhy)}
 		}
 	case fleet.Verifying:
 		if !abandon {
@@ -79,6 +79,15 @@ func (t *txn) cancel(j *fleet.Job, abandon bool) Result {
 		t.ended(j)
 	}
 	return t.put(j)
+}
+
+// because adds to what happened to a job that is cancelled why it is, where that is to
+// be told.
+func because(what, why string) string {
+	if why == "" {
+		return what
+	}
+	return what + ": " + why
 }
 
 // giveUp ends every accepted attempt whose processes are not known to be gone, and
@@ -160,7 +169,7 @@ func (c *RetryJob) apply(t *txn) Result {
 	if cur := j.Current(); cur == nil || cur.State != fleet.AttemptLost || cur.Stop != "" {
 		tu.Current = 0
 	}
-	j.CancelRequestedAt, j.CancelActor, j.Excluded, j.Paused, tu.Verdict = nil, "", nil, "", nil
+	j.CancelRequestedAt, j.CancelActor, j.CancelWhy, j.Excluded, j.Paused, tu.Verdict = nil, "", "", nil, "", nil
 	t.queue(j, "retry", "queued again by a person")
 	return t.put(j)
 }
@@ -266,7 +275,7 @@ func (t *txn) nextTurn(j *fleet.Job) {
 		}
 	}
 	j.Turns = append(j.Turns[:len(j.Turns):len(j.Turns)], tu)
-	j.CancelRequestedAt, j.CancelActor, j.Excluded, j.Paused = nil, "", nil, ""
+	j.CancelRequestedAt, j.CancelActor, j.CancelWhy, j.Excluded, j.Paused = nil, "", "", nil, ""
 	t.queue(j, "follow_up", "turn %d waits for a runner", tu.N)
 	if gone != "" {
 		t.become(j, fleet.Blocked, string(fleet.SessionGone), "%s; ask again with --fresh", gone)

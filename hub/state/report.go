@@ -211,7 +211,11 @@ func (c *FinishAttempt) apply(t *txn) Result {
 	withdraw(tu, "the lost attempt came back with its result")
 	switch {
 	case j.CancelRequestedAt != nil && c.Exit.Reason == "stopped":
-		t.become(j, fleet.Cancelled, "cancelled", "stopped on request")
+		what := "stopped on request"
+		if j.CancelWhy != "" {
+			what = because("stopped", j.CancelWhy)
+		}
+		t.become(j, fleet.Cancelled, "cancelled", "%s", what)
 		t.ended(j)
 	case c.Rules > 0 && (c.Verdict == nil || c.Verdict.Decision != fleet.Accept) && t.goOn(j, tu, a):
 	case c.Verdict != nil:

@@ -135,6 +135,7 @@ type Job struct {
 
 	CancelRequestedAt *time.Time  `json:"cancel_requested_at,omitempty"`
 	CancelActor       string      `json:"cancel_actor,omitempty"`
+	CancelWhy         string      `json:"cancel_why,omitempty"` // where that is not that a person asked for it
 	Excluded          []Exclusion `json:"excluded,omitempty"`
 	Learned           *Learned    `json:"learned,omitempty"`
 	Pulled            bool        `json:"pulled,omitempty"` // its commits are known to be elsewhere
