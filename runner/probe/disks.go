@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shirou/gopsutil/v4/disk"
+
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -17,27 +19,27 @@ type busy struct {
 	work map[string]time.Duration
 }
 
-// readBusy reads the kernel's table of disks (Linux).
-func (s *Sampler) readBusy() (busy, error) {
+// readBusy reads the kernel's table of disks (Linux). Of macOS it is not known: what
+// gopsutil has there adds up operations that were under way beside each other.
+func (s *Sampler) readBusy(ctx context.Context) (busy, error) {
+	if s.goos != "linux" {
+		return busy{}, fmt.Errorf("disks: %w", ErrUnknown)
+	}
 	now := time.Now()
-	b, err := os.ReadFile(s.file("proc/diskstats"))
+	all, err := disk.IOCountersWithContext(s.from(ctx))
 	if err != nil {
 		return busy{}, fmt.Errorf("disks: %w: %w", ErrUnknown, err)
 	}
-	return busy{at: now, work: parseDisks(string(b))}, nil
+	return busy{at: now, work: workOf(all)}, nil
 }
 
-// parseDisks gives the time that each disk worked. A partition works when its disk
-// does, and files or memory that pose as a disk are none.
-func parseDisks(table string) map[string]time.Duration {
+// workOf gives the time that each disk worked. A partition works when its disk does,
+// and files or memory that pose as a disk are none.
+func workOf(all map[string]disk.IOCountersStat) map[string]time.Duration {
 	work := map[string]time.Duration{}
-	for line := range strings.Lines(table) {
-		f := strings.Fields(line)
-		if len(f) < 13 || strings.HasPrefix(f[2], "loop") || strings.HasPrefix(f[2], "ram") || strings.HasPrefix(f[2], "zram") {
-			continue
-		}
-		if ms, err := strconv.ParseUint(f[12], 10, 63); err == nil {
-			work[f[2]] = time.Duration(ms) * time.Millisecond
+	for name, c := range all {
+		if !strings.HasPrefix(name, "loop") && !strings.HasPrefix(name, "ram") && !strings.HasPrefix(name, "zram") {
+			work[name] = time.Duration(c.IoTime) * time.Millisecond
 		}
 	}
 	return work
@@ -59,7 +61,7 @@ func (b busy) since(last busy) float64 {
 
 // readIO reads how busy the disks were since the last sample.
 func (s *Sampler) readIO(ctx context.Context) (*fleet.IO, error) {
-	now, err := s.readBusy()
+	now, err := s.readBusy(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +73,7 @@ func (s *Sampler) readIO(ctx context.Context) (*fleet.IO, error) {
 		if err := pause(ctx, firstPause); err != nil {
 			return nil, err
 		}
-		if now, err = s.readBusy(); err != nil {
+		if now, err = s.readBusy(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -82,7 +84,7 @@ func (s *Sampler) readIO(ctx context.Context) (*fleet.IO, error) {
 }
 
 // pressure reads in how much of the last 10 s something waited, in percent; 0 also
-// where the kernel does not count that.
+// where the kernel does not count that. gopsutil does not read these files.
 func (s *Sampler) pressure(of string) float64 {
 	b, err := os.ReadFile(s.file("proc/pressure/" + of))
 	if err != nil {

@@ -25,7 +25,7 @@ type slowRoot struct {
 func (r *slowRoot) Statfs(_ context.Context, out *fuse.StatfsOut) syscall.Errno {
 	r.asked.Add(1)
 	<-r.release
-	out.Blocks, out.Bfree, out.Bavail, out.Files, out.Ffree, out.Bsize, out.Frsize = 100, 50, 40, 10, 5, 4096, 4096
+	out.Blocks, out.Bfree, out.Bavail, out.Files, out.Ffree, out.Bsize, out.Frsize = 100, 50, 40, 10, 5, 1<<20, 4096 // as of a directory that a virtual machine shares
 	return 0
 }
 

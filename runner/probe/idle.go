@@ -18,7 +18,8 @@ import (
 var errNobody = fmt.Errorf("nobody is logged in: %w", ErrUnknown)
 
 // readIdle gives for how long nobody has touched the machine. Where nobody is logged
-// in, or nobody says, it is not known.
+// in, or nobody says, it is not known. gopsutil tells who is logged in, not when that
+// person last did something.
 func (s *Sampler) readIdle(ctx context.Context) (time.Duration, error) {
 	idle, err := s.idle(ctx)
 	if err != nil {

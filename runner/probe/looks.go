@@ -35,7 +35,8 @@ func ask[T any](ctx context.Context, ls *looks, key, what string, f func(context
 		case <-l.done:
 			if ours {
 				ls.leave(l)
-				return l.value.(T), l.err
+				v, _ := l.value.(T) // none after a panic
+				return v, l.err
 			}
 		case <-ctx.Done():
 			if ours {
@@ -65,7 +66,7 @@ func (ls *looks) join(key, what string, f func(context.Context) (any, error)) (l
 	}
 	ls.under[key] = l
 	go func() {
-		l.value, l.err = f(ctx)
+		l.value, l.err = guarded(ctx, f)
 		ls.mu.Lock()
 		delete(ls.under, key)
 		ls.mu.Unlock()
@@ -73,6 +74,17 @@ func (ls *looks) join(key, what string, f func(context.Context) (any, error)) (l
 		close(l.done)
 	}()
 	return l, true
+}
+
+// guarded runs f. Libraries that read what a machine says may panic where it says
+// something else, as in a container that imitates a kernel; the runner goes on.
+func guarded(ctx context.Context, f func(context.Context) (any, error)) (v any, err error) {
+	defer func() {
+		if what := recover(); what != nil {
+			v, err = nil, fmt.Errorf("the answer makes no sense: %v: %w", what, ErrUnknown)
+		}
+	}()
+	return f(ctx)
 }
 
 func (ls *looks) leave(l *look) {

@@ -10,6 +10,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shirou/gopsutil/v4/common"
+	"github.com/shirou/gopsutil/v4/cpu"
+	"github.com/shirou/gopsutil/v4/host"
+	"github.com/shirou/gopsutil/v4/load"
+	"github.com/shirou/gopsutil/v4/mem"
+
 	"tugline.dev/tugline/runner/process"
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -18,19 +24,38 @@ import (
 // to be compared with.
 const firstPause = 200 * time.Millisecond
 
+// maxUptime is more seconds than any machine runs.
+const maxUptime = 100 * 365 * 24 * 3600
+
+// from tells gopsutil where the machine's own files are (Linux).
+func (s *Sampler) from(ctx context.Context) context.Context {
+	if s.root == "/" {
+		return ctx
+	}
+	at := common.EnvMap{}
+	for key, dir := range map[common.EnvKeyType]string{
+		common.HostProcEnvKey: "proc", common.HostSysEnvKey: "sys", common.HostVarEnvKey: "var", common.HostRunEnvKey: "run", common.HostDevEnvKey: "dev",
+	} {
+		at[key] = s.file(dir)
+	}
+	return context.WithValue(ctx, common.EnvKey, at)
+}
+
 // readMemory reads the machine's memory, or what the runner's own cgroup leaves of it.
 func (s *Sampler) readMemory(ctx context.Context) (*fleet.Memory, error) {
-	m, err := s.memory(ctx)
+	v, err := mem.VirtualMemoryWithContext(s.from(ctx))
 	if err != nil {
 		return nil, fmt.Errorf("memory: %w: %w", ErrUnknown, err)
 	}
+	m := fleet.Memory{Total: int64(v.Total), Available: int64(min(v.Available, v.Total))}
 	if s.root == "/" {
 		limit(&m, process.OwnCgroup())
 	}
 	return &m, nil
 }
 
-// limit bounds the memory by a cgroup and those that it is in.
+// limit bounds the memory by a cgroup and those that it is in. gopsutil knows the
+// groups of containers by their ids, not that of a process and what is above it.
 func limit(m *fleet.Memory, dir string) {
 	for ; dir != "" && dir != "/"; dir = filepath.Dir(dir) {
 		used, ok := number(filepath.Join(dir, "memory.current"))
@@ -64,39 +89,29 @@ func number(path string) (int64, bool) {
 	return n, err == nil
 }
 
-// spent is the time of all processors up to a moment, in whatever unit the system has.
-type spent struct {
-	busy, all float64
-	count     int // of processors
+// spent is the time of all processors up to a moment, in seconds.
+type spent struct{ busy, all float64 }
+
+// spentOf adds up what gopsutil tells apart. The time of guests is in that of their users.
+func spentOf(t cpu.TimesStat) spent {
+	busy := t.User + t.Nice + t.System + t.Irq + t.Softirq + t.Steal
+	return spent{busy: busy, all: busy + t.Idle + t.Iowait}
 }
 
-// parseStat reads the kernel's table of what the processors did (Linux).
-func parseStat(table string) (spent, error) {
-	var t spent
-	for line := range strings.Lines(table) {
-		f := strings.Fields(line)
-		switch {
-		case len(f) < 5 || !strings.HasPrefix(f[0], "cpu"):
-		case f[0] != "cpu":
-			t.count++
-		default:
-			// user, nice, system, idle, iowait, irq, softirq, steal; guests are in the first two.
-			for i, word := range f[1:min(len(f), 9)] {
-				n, err := strconv.ParseUint(word, 10, 63)
-				if err != nil {
-					return spent{}, err
-				}
-				t.all += float64(n)
-				if i != 3 && i != 4 {
-					t.busy += float64(n)
-				}
-			}
-		}
+// readSpent reads it.
+func (s *Sampler) readSpent(ctx context.Context) (spent, error) {
+	all, err := cpu.TimesWithContext(s.from(ctx), false)
+	if err != nil {
+		return spent{}, err
 	}
-	if t.all == 0 || t.count == 0 {
-		return spent{}, errors.New("there is no line of the processors")
+	if len(all) == 0 { // a table that can't be read is none to the library
+		return spent{}, errors.New("the system does not say what they did")
 	}
-	return t, nil
+	now := spentOf(all[0])
+	if now.all == 0 {
+		return spent{}, errors.New("the system counts no time of theirs")
+	}
+	return now, nil
 }
 
 // used gives what was used since an earlier moment, 0 to 1.
@@ -108,6 +123,7 @@ func (t spent) used(last spent) float64 {
 }
 
 // readCPU reads the load, and what was used of the processors since the last sample.
+// That is compared here: gopsutil compares with whoever asked it last in this process.
 func (s *Sampler) readCPU(ctx context.Context) (*fleet.CPU, error) {
 	c, err := s.processors(ctx)
 	if err != nil {
@@ -117,13 +133,47 @@ func (s *Sampler) readCPU(ctx context.Context) (*fleet.CPU, error) {
 	return c, nil
 }
 
+func (s *Sampler) processors(ctx context.Context) (*fleet.CPU, error) {
+	avg, err := load.AvgWithContext(s.from(ctx))
+	if err != nil {
+		return nil, err
+	}
+	count, err := cpu.CountsWithContext(s.from(ctx), true)
+	if err != nil {
+		return nil, err
+	}
+	now, err := s.readSpent(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	last := s.cpu
+	s.mu.Unlock()
+	if last.all == 0 || now.all <= last.all {
+		last = now
+		if err := pause(ctx, firstPause); err != nil {
+			return nil, err
+		}
+		if now, err = s.readSpent(ctx); err != nil {
+			return nil, err
+		}
+	}
+	s.mu.Lock()
+	s.cpu = now
+	s.mu.Unlock()
+	return &fleet.CPU{Count: count, Load: avg.Load1, Used: now.used(last)}, nil
+}
+
 // readUptime reads for how long the machine runs.
 func (s *Sampler) readUptime(ctx context.Context) (time.Duration, error) {
-	d, err := s.uptime(ctx)
+	n, err := host.UptimeWithContext(s.from(ctx))
 	if err != nil {
 		return 0, fmt.Errorf("uptime: %w: %w", ErrUnknown, err)
 	}
-	return d, nil
+	if n > maxUptime { // by a clock that was set to before the machine began, on macOS
+		return 0, fmt.Errorf("uptime: the clock is wrong: %w", ErrUnknown)
+	}
+	return time.Duration(n) * time.Second, nil
 }
 
 // pause waits, unless nobody waits for the answer.
@@ -136,36 +186,4 @@ func pause(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ErrUnknown
 	}
-}
-
-// parsePages gives the bytes that vm_stat counts as to be had (macOS).
-func parsePages(text string) int64 {
-	var size, pages int64
-	for line := range strings.Lines(text) {
-		if _, rest, ok := strings.Cut(line, "page size of "); ok {
-			word, _, _ := strings.Cut(rest, " ")
-			size, _ = strconv.ParseInt(word, 10, 32)
-		}
-		switch name, value, _ := strings.Cut(line, ":"); name {
-		case "Pages free", "Pages inactive", "Pages speculative":
-			n, _ := strconv.ParseInt(strings.Trim(value, " .\n"), 10, 32)
-			pages += n
-		}
-	}
-	return max(pages*size, 0)
-}
-
-// parseUsed reads the last of several looks of top: "CPU usage: 7.3% user, 13.7% sys,
-// 79.0% idle" (macOS). The first is since the machine began.
-func parseUsed(text string) (float64, error) {
-	looks := strings.Split(text, "CPU usage: ")
-	line, _, _ := strings.Cut(looks[len(looks)-1], "\n")
-	for _, part := range strings.Split(line, ", ") {
-		if word, ok := strings.CutSuffix(strings.TrimSpace(part), "% idle"); ok && len(looks) > 2 {
-			if idle, err := strconv.ParseFloat(word, 64); err == nil && idle >= 0 && idle <= 100 {
-				return 1 - idle/100, nil
-			}
-		}
-	}
-	return 0, errors.New("top names no idle time")
 }

@@ -1,13 +1,15 @@
 package probe
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -34,53 +36,160 @@ func put(t *testing.T, root string, files map[string]string) {
 	}
 }
 
-func TestProcessors(t *testing.T) {
-	first, err := parseStat("cpu  100 10 50 800 40 5 5 0 0 0\ncpu0 50 5 25 400 20 0 0 0 0 0\ncpu1 50 5 25 400 20 0 0 0 0 0\nintr 1 2 3 4 5\n")
-	if err != nil || first != (spent{busy: 170, all: 1010, count: 2}) {
-		t.Fatalf("first = %+v, %v", first, err)
+// stat is the kernel's table with such a line of all processors.
+func stat(line string) map[string]string {
+	return map[string]string{
+		"proc/loadavg": "1.25 0.50 0.25 1/100 4242\n",
+		"proc/cpuinfo": "processor\t: 0\nmodel name\t: x\n\nprocessor\t: 1\nmodel name\t: x\n",
+		"proc/stat":    line + "\ncpu0 50 5 25 400 20 0 0 0 0 0\ncpu1 50 5 25 400 20 0 0 0 0 0\nintr 1 2 3 4 5\n",
 	}
+}
+
+func TestProcessors(t *testing.T) {
+	const first = "cpu  10000 1000 5000 80000 4000 500 500 0 0 0"
 	for _, c := range []struct {
 		line string
 		want float64
 	}{
-		{"cpu  150 10 50 820 70 5 5 0 25 0", 0.5}, // the guests' time is in the users'
-		{"cpu  100 10 50 800 40 5 5 0 0 0", 0},
-		{"cpu  200 10 50 800 40 5 5 0 0 0", 1},
-		{"cpu  90 10 50 900 40 5 5 0 0 0", 0}, // counters may go back a little
+		{"cpu  15000 1000 5000 82000 7000 500 500 0 2500 0", 0.5}, // the guests' time is in the users'
+		{"cpu  20000 1000 5000 80000 4000 500 500 0 0 0", 1},
+		{"cpu  9000 1000 5000 90000 4000 500 500 0 0 0", 0}, // counters may go back a little
+		{first, 0}, // and stand still: the machine is looked at twice
 	} {
-		now, err := parseStat(c.line + "\ncpu0 1 1 1 1\n")
-		if got := now.used(first); err != nil || got != c.want {
-			t.Errorf("%s: used %v, %v, want %v", c.line, got, err, c.want)
+		s := machine(t, stat(first))
+		if got, err := s.readCPU(t.Context()); err != nil || got.Used != 0 || got.Count != 2 || got.Load != 1.25 {
+			t.Fatalf("the first sample = %+v, %v", got, err)
+		}
+		put(t, s.root, stat(c.line))
+		if got, err := s.readCPU(t.Context()); err != nil || got.Used < c.want-1e-9 || got.Used > c.want+1e-9 {
+			t.Errorf("%s: %+v, %v, want %v used", c.line, got, err, c.want)
 		}
 	}
-	for _, text := range []string{"", "cpu  x 1 1 1\n", "intr 1 2 3 4\n"} {
-		if s, err := parseStat(text); err == nil {
-			t.Errorf("parseStat(%q) = %+v, want an error", text, s)
+	for _, line := range []string{"", "cpu  x 1 1 1", "cpu  0 0 0 0 0 0 0 0", "intr 1 2 3 4 5 6 7 8"} {
+		if got, err := machine(t, stat(line)).readCPU(t.Context()); !errors.Is(err, ErrUnknown) {
+			t.Errorf("of %q: %+v, %v, want ErrUnknown", line, got, err)
+		}
+	}
+	if got, err := machine(t, nil).readCPU(t.Context()); !errors.Is(err, ErrUnknown) {
+		t.Errorf("without any table: %+v, %v, want ErrUnknown", got, err)
+	}
+}
+
+func TestMemory(t *testing.T) {
+	s := machine(t, map[string]string{"proc/meminfo": "MemTotal:       32000 kB\nMemFree:         1000 kB\nMemAvailable:   20000 kB\nBuffers: 1 kB\n"})
+	if got, err := s.readMemory(t.Context()); err != nil || *got != (fleet.Memory{Total: 32000 << 10, Available: 20000 << 10}) {
+		t.Errorf("memory = %+v, %v", got, err)
+	}
+	for _, files := range []map[string]string{nil, {"proc/meminfo": "MemTotal: much kB\n"}} {
+		if got, err := machine(t, files).readMemory(t.Context()); !errors.Is(err, ErrUnknown) {
+			t.Errorf("of %v: %+v, %v, want ErrUnknown", files, got, err)
 		}
 	}
 }
 
+// A file of the kernel's that does not answer costs what is read from it, and nothing
+// else; and it is asked once, however often it is looked at.
+func TestFileThatHangs(t *testing.T) {
+	t.Parallel()
+	whole := stat("cpu  10000 1000 5000 80000 4000 500 500 0 0 0")
+	whole["proc/meminfo"] = "MemTotal: 32000 kB\nMemAvailable: 20000 kB\n"
+	whole["proc/diskstats"] = " 259 0 nvme0n1 10 0 10 10 10 0 10 10 0 1000 40\n"
+	for _, path := range []string{"proc/meminfo", "proc/stat", "proc/loadavg", "proc/diskstats"} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			s := machine(t, whole)
+			s.cfg = plain(t).cfg
+			at := s.file(path)
+			if err := os.Remove(at); err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Mkfifo(at, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				ctx, cancel := context.WithTimeout(t.Context(), 2*firstPause)
+				h := s.Sample(ctx)
+				cancel()
+				for part, known := range map[string]bool{"memory": h.Memory != nil, "processors": h.CPU != nil, "disks": h.IO != nil} {
+					if hangs := part == whose[path]; known == hangs {
+						t.Errorf("while %s hangs, that the %s are known is %v", path, part, known)
+					}
+				}
+				if !h.Workspace.Known || h.Uptime <= 0 || h.Zone == "" {
+					t.Errorf("while %s hangs the sample is %+v", path, h)
+				}
+			}
+			s.looks.mu.Lock()
+			hung := len(s.looks.under)
+			s.looks.mu.Unlock()
+			if hung != 1 {
+				t.Errorf("%d looks hang, want 1", hung)
+			}
+			end, err := os.OpenFile(at, os.O_RDWR, 0) // the look ends when there is a writer that goes
+			if err != nil {
+				t.Fatal(err)
+			}
+			waitFor(t, "the look ends", func() bool {
+				s.looks.mu.Lock()
+				defer s.looks.mu.Unlock()
+				if end != nil {
+					end.Close()
+					end = nil
+				}
+				return len(s.looks.under) == 0
+			})
+		})
+	}
+}
+
+// What the machine says may be something that a library panics of: it is not known.
+func TestFileThatIsEmpty(t *testing.T) {
+	t.Parallel()
+	files := stat("cpu  10000 1000 5000 80000 4000 500 500 0 0 0")
+	files["proc/loadavg"] = ""
+	s := machine(t, files)
+	s.cfg = plain(t).cfg
+	if h := s.Sample(t.Context()); h.CPU != nil || !h.Workspace.Known {
+		t.Errorf("the sample is %+v, want everything but the processors", h)
+	}
+}
+
+// whose names what is read from a file.
+var whose = map[string]string{"proc/meminfo": "memory", "proc/stat": "processors", "proc/loadavg": "processors", "proc/diskstats": "disks"}
+
 func TestDisks(t *testing.T) {
-	const table = `   7       0 loop0 9 0 9 9 0 0 0 0 0 99999 99999
- 259       0 nvme0n1 10 0 10 10 10 0 10 10 0 %s 40
+	s := machine(t, nil)
+	look := func(worked string) busy {
+		t.Helper()
+		put(t, s.root, map[string]string{"proc/diskstats": `   7       0 loop0 9 0 9 9 0 0 0 0 0 99999 99999
+ 259       0 nvme0n1 10 0 10 10 10 0 10 10 0 ` + worked + ` 40
  259       1 nvme0n1p1 10 0 10 10 10 0 10 10 0 100 40
    8       0 sda 1 1
-`
-	at := time.Now()
-	was := busy{at: at, work: parseDisks(strings.ReplaceAll(table, "%s", "1000"))}
+`})
+		b, err := s.readBusy(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	was := look("1000")
 	want := map[string]time.Duration{"nvme0n1": time.Second, "nvme0n1p1": 100 * time.Millisecond}
 	if diff := cmp.Diff(want, was.work); diff != "" {
 		t.Errorf("disks (-want +got):\n%s", diff)
 	}
-	now := busy{at: at.Add(10 * time.Second), work: parseDisks(strings.ReplaceAll(table, "%s", "3500"))}
+	now := look("3500")
+	now.at = was.at.Add(10 * time.Second)
 	if got := now.since(was); got != 0.25 {
 		t.Errorf("busy = %v, want 0.25", got)
 	}
-	if got := was.since(busy{at: at.Add(-time.Second), work: now.work}); got != 0 {
+	if got := was.since(busy{at: was.at.Add(-time.Second), work: now.work}); got != 0 {
 		t.Errorf("after the counter began anew: %v, want 0", got)
 	}
 	if got := now.since(now); got != 0 {
 		t.Errorf("at once: %v, want 0", got)
+	}
+	if got, err := machine(t, nil).readIO(t.Context()); !errors.Is(err, ErrUnknown) {
+		t.Errorf("without a table: %+v, %v, want ErrUnknown", got, err)
 	}
 }
 
@@ -111,31 +220,6 @@ func TestMemoryOfACgroup(t *testing.T) {
 	put(t, root, map[string]string{"a/memory.current": "20000"})
 	if limit(&m, filepath.Join(root, "a")); m.Available != 1 {
 		t.Errorf("with nothing left: %+v, want 1 byte, as 0 is not known", m)
-	}
-}
-
-func TestMemoryOfMacOS(t *testing.T) {
-	const text = `Mach Virtual Memory Statistics: (page size of 16384 bytes)
-Pages free:                               10000.
-Pages active:                            200000.
-Pages inactive:                           20000.
-Pages speculative:                          500.
-Pages wired down:                        100000.
-`
-	if got := parsePages(text); got != 30500*16384 {
-		t.Errorf("available = %d", got)
-	}
-	if got := parsePages("nothing"); got != 0 {
-		t.Errorf("of no table: %d", got)
-	}
-	const first, second = "Load Avg: 1.9, 2.0\nCPU usage: 5.0% user, 3.0% sys, 92.0% idle\nSharedLibs: 1\n\n", "CPU usage: 20.50% user, 9.50% sys, 70.00% idle\nSharedLibs: 1\n"
-	if got, err := parseUsed(first + second); err != nil || got < 0.299 || got > 0.301 {
-		t.Errorf("used = %v, %v, want 0.3", got, err)
-	}
-	for _, text := range []string{"", first, first + "CPU usage: much\n"} {
-		if got, err := parseUsed(text); err == nil {
-			t.Errorf("parseUsed(%q) = %v, want an error", text, got)
-		}
 	}
 }
 

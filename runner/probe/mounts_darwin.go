@@ -2,7 +2,8 @@ package probe
 
 import "golang.org/x/sys/unix"
 
-// mountPoints lists the mounts as the kernel has them, which does not ask them.
+// mountPoints lists the mounts as the kernel has them, which does not ask them. gopsutil
+// has each of them asked, and would hang with one.
 func mountPoints() []string {
 	n, err := unix.Getfsstat(nil, unix.MNT_NOWAIT)
 	if err != nil || n <= 0 {

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// mountPoints lists the mounts from the kernel's table, which does not ask them.
+// mountPoints lists the mounts from the kernel's table, which does not ask them. gopsutil
+// takes those of the first process, which are others where a runner has mounts of its own.
 func mountPoints() []string {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"tugline.dev/tugline/shared/fleet"
 )
 
-// readPower says whether the machine lives on its battery; nil is one without.
+// readPower says whether the machine lives on its battery; nil is one without. gopsutil
+// has nothing of batteries.
 func (s *Sampler) readPower(ctx context.Context) (*fleet.Power, error) {
 	if s.goos == "darwin" {
 		out, err := s.run(ctx, "pmset", "-g", "batt")

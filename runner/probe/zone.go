@@ -9,7 +9,8 @@ import (
 )
 
 // readZone gives the IANA name of the machine's time zone: what programs that are
-// started here take for local time.
+// started here take for local time. Neither gopsutil nor Go tells it: theirs is "Local",
+// or an abbreviation that several zones share.
 func (s *Sampler) readZone(context.Context) (string, error) {
 	if tz := strings.TrimPrefix(s.env("TZ"), ":"); tz != "" {
 		if _, name, ok := strings.Cut(tz, "zoneinfo/"); ok {
