@@ -10,7 +10,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/oklog/ulid/v2"
 
-	"tugline.dev/tugline/hub/sched"
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/shared/api"
 	"tugline.dev/tugline/shared/fleet"
@@ -255,7 +254,7 @@ func (s *Server) list(_ context.Context, in *listIn) (*struct{ Body api.Jobs }, 
 			return nil, err
 		}
 	}
-	out := api.Jobs{Jobs: []api.Job{}}
+	out, x := api.Jobs{Jobs: []api.Job{}}, s.sight(v)
 	n := 0
 	v.Jobs(fleet.JobID(in.Before), func(j *fleet.Job) bool {
 		if n++; len(out.Jobs) >= in.Limit || n > 20_000 {
@@ -263,7 +262,7 @@ func (s *Server) list(_ context.Context, in *listIn) (*struct{ Body api.Jobs }, 
 		}
 		if in.State == "" || j.State == fleet.State(in.State) {
 			if (!in.Active || !j.State.Ended()) && (in.Runner == "" || onRunner(j, in.Runner)) {
-				sh := s.show(v, j)
+				sh := x.show(j)
 				sh.Turns, sh.Attempts = []*fleet.Turn{}, []api.Attempt{}
 				out.Jobs = append(out.Jobs, sh)
 			}
@@ -307,7 +306,7 @@ func (s *Server) explain(_ context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	e := s.look(v).Explain(j)
+	e := s.sight(v).look().Explain(j)
 	seen := s.seen()
 	out := api.Explanation{
 		Job: j.ID, State: j.State, Summary: e.Summary, Code: e.Code, Until: utc(e.Until), Change: e.Change, Ahead: e.Ahead, More: e.More, Notes: e.Notes,
@@ -317,17 +316,4 @@ func (s *Server) explain(_ context.Context, in *struct {
 		out.Runners = append(out.Runners, api.RunnerReason{Runner: r.Runner, Code: r.Code, Detail: r.Detail, Until: utc(r.Until), Change: r.Change})
 	}
 	return &struct{ Body api.Explanation }{out}, nil
-}
-
-// look sees what the hub would decide now.
-func (s *Server) look(v state.View) *sched.Board {
-	return sched.See(v, sched.Look{Presence: s.present, Now: now()})
-}
-
-func (s *Server) present() map[fleet.RunnerID]fleet.Presence {
-	out := map[fleet.RunnerID]fleet.Presence{}
-	for _, p := range s.cfg.Presence() {
-		out[p.Runner] = p
-	}
-	return out
 }

@@ -307,3 +307,28 @@ func TestSettings(t *testing.T) {
 		t.Errorf("%q does not list the eligible harnesses", p.Detail)
 	}
 }
+
+// TestListLooksOnce: whatever a list shows, what runners are connected is gathered once.
+func TestListLooksOnce(t *testing.T) {
+	asked := 0
+	w := newWorld(t, func(c *Config) {
+		c.Presence = func() []fleet.Presence { asked++; return []fleet.Presence{{Runner: "r-lead", LastBeat: time.Now()}} }
+	})
+	r := w.enrolled("lead")
+	for range 3 {
+		w.submitted("true")
+	}
+	id := w.submitted("sleep", "9")
+	w.running(id, r)
+	get[api.Job](w, request{method: "POST", path: "/v1/jobs/" + string(id) + "/cancel", role: fleet.RoleOperator})
+	asked = 0
+	l := get[api.Jobs](w, request{method: "GET", path: "/v1/jobs", role: fleet.RoleViewer})
+	if asked != 1 {
+		t.Errorf("a list of %d jobs asked %d times who is connected, want once", len(l.Jobs), asked)
+	}
+	for _, j := range l.Jobs {
+		if j.Why == "" {
+			t.Errorf("job %s is %s, and it is not said why", j.ID, j.State)
+		}
+	}
+}

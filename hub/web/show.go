@@ -14,8 +14,12 @@ import (
 // unseen is said in the place of what only the runners' connections tell.
 const unseen = "which runners are connected is unknown: the hub node that leads has not been heard lately"
 
-// show gives a job as the interface shows it.
-func (s *Server) show(v state.View, j *fleet.Job) api.Job {
+// show gives one job as the interface shows it.
+func (s *Server) show(v state.View, j *fleet.Job) api.Job { return s.sight(v).show(j) }
+
+// show gives a job, perhaps one of many.
+func (x *sight) show(j *fleet.Job) api.Job {
+	s := x.Server
 	j = inUTC(j)
 	tu := j.Turn()
 	out := api.Job{
@@ -34,7 +38,7 @@ func (s *Server) show(v state.View, j *fleet.Job) api.Job {
 	}
 	if j.State == fleet.Queued {
 		if out.Why = unseen; s.known() {
-			out.Why = s.look(v).Why(j).Detail
+			out.Why = x.look().Why(j).Detail
 		}
 	}
 	a := latest(tu)
@@ -42,7 +46,7 @@ func (s *Server) show(v state.View, j *fleet.Job) api.Job {
 		return out
 	}
 	if j.CancelRequestedAt != nil && j.State == fleet.Running {
-		out.Why = "cancelling (" + s.where(a) + ")"
+		out.Why = "cancelling (" + x.where(a) + ")"
 	}
 	out.Runner, out.RunnerID, out.Attempt, out.Fence = a.RunnerName, a.Runner, a.N, a.Fence.String()
 	out.StartedAt, out.ReportedModel, out.SessionID, out.Notes = a.StartedAt, a.Model, a.SessionID, a.Notes
@@ -81,10 +85,10 @@ func (s *Server) show(v state.View, j *fleet.Job) api.Job {
 }
 
 // where says on which runner an attempt is, and since when nothing was heard of it.
-func (s *Server) where(a *fleet.Attempt) string {
-	p := s.present()[a.Runner]
+func (x *sight) where(a *fleet.Attempt) string {
+	p := x.present()[a.Runner]
 	switch {
-	case !s.known():
+	case !x.known():
 		return "on " + a.RunnerName + "; " + unseen
 	case p.Connected:
 		return "on " + a.RunnerName
