@@ -33,10 +33,19 @@ type health struct {
 	due     time.Time // when the next heartbeat is
 	offered bool      // the last heartbeat offered capacity
 	now     bool      // a sample is wanted at once
+	docker  daemon    // as the hub was told last
 	told    offer     // of the last heartbeat
 	caches  []string  // repositories with a cache here
 	known   []string  // the same as the hub was told last; nil: never
 }
+
+// daemon is what jobs that need Docker wait for: that it and Compose answer.
+type daemon struct {
+	state   fleet.DockerState
+	compose bool
+}
+
+func daemonOf(d fleet.Docker) daemon { return daemon{d.State, d.Compose != ""} }
 
 // cachesTold bounds the repositories that the hub is told of.
 const cachesTold = 64
@@ -58,7 +67,7 @@ func elapsed(from, to time.Time) time.Duration {
 
 // watchHealth takes samples: often while capacity is offered, seldom otherwise. A
 // heartbeat is sent at once where the next one would come too late for the hub, or
-// where the sample changes what is offered.
+// where the sample changes what is offered or what is known of Docker.
 func (r *Runner) watchHealth(ctx context.Context) {
 	h := r.health
 	for {
@@ -95,7 +104,7 @@ func (h *health) keep(sample fleet.Health, begun time.Time) (now bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last, h.at = sample, begun
-	return h.sent.IsZero() || h.offered && h.due.After(h.sent.Add(fleet.HealthFresh-healthSpare))
+	return h.sent.IsZero() || h.offered && (h.due.After(h.sent.Add(fleet.HealthFresh-healthSpare)) || daemonOf(sample.Docker) != h.docker)
 }
 
 // rest gives how long it is until the next sample is due after one that was begun then.
@@ -172,7 +181,7 @@ func (h *health) ride(hb *wire.Heartbeat, now time.Time) {
 	if hb.Full || !h.at.Equal(h.sent) {
 		s := h.last
 		s.Age = age
-		hb.Health, h.sent = &s, h.at
+		hb.Health, h.sent, h.docker = &s, h.at, daemonOf(s.Docker)
 	}
 }
 
@@ -199,11 +208,16 @@ func (r *Runner) fresh(ctx context.Context, path string) fleet.Volume {
 }
 
 // freshDocker asks Docker and Compose now. It takes at most 8 s, and that only where
-// something hangs.
+// something hangs. An answer that is not that of the last sample has a new one taken:
+// other jobs wait for the same.
 func (r *Runner) freshDocker(ctx context.Context) fleet.Docker {
 	ctx, cancel := context.WithTimeout(ctx, dockerTime)
 	defer cancel()
-	return r.sampler.Docker(ctx, 0)
+	d := r.sampler.Docker(ctx, 0)
+	if last, ok := r.health.sample(time.Now()); ok && daemonOf(last.Docker) != daemonOf(d) && ctx.Err() == nil {
+		r.health.again()
+	}
+	return d
 }
 
 // listCaches gives the repositories with a cache here, nil where that can't be told.

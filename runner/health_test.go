@@ -181,6 +181,59 @@ func TestSampleThatChangesTheOfferIsToldAtOnce(t *testing.T) {
 	})
 }
 
+// That Docker is lost, or back, is told as soon as a sample shows it: jobs wait for it.
+func TestDockerThatComesAndGoesIsToldAtOnce(t *testing.T) {
+	var now atomic.Value // fleet.Docker
+	ready := fleet.Docker{State: fleet.DockerReady, Compose: "2.1"}
+	now.Store(ready)
+	take := func(context.Context) fleet.Health {
+		return fleet.Health{UserIdle: -1, Docker: now.Load().(fleet.Docker)}
+	}
+	sampling(t, 30*time.Second, take, func(r *Runner, next func() wire.Heartbeat) {
+		beats := 0
+		for begun := time.Now(); time.Since(begun) < 5*time.Minute; beats++ {
+			next()
+		}
+		if beats > 16 {
+			t.Errorf("%d heartbeats in 5 minutes without news, want those that are due and hardly any more", beats)
+		}
+		for _, d := range slices.Repeat([]fleet.Docker{{State: fleet.DockerUnknown}, {State: fleet.DockerDown}, {State: fleet.DockerReady}, ready}, 5) {
+			now.Store(d)
+			began := time.Now()
+			for hb := next(); hb.Health == nil || hb.Health.Docker != d; hb = next() {
+			}
+			if took := time.Since(began); took > fleet.HealthEvery+time.Second {
+				t.Errorf("that Docker is %+v was told after %v", d, took)
+			}
+		}
+	})
+}
+
+// A job that asks Docker gets another answer than the last sample: a new one is taken.
+func TestFreshAnswerOfDockerAsksForASample(t *testing.T) {
+	t.Setenv("DOCKER_HOST", "unix://"+t.TempDir()+"/none.sock")
+	r := bare(t, "")
+	wants := func() bool {
+		r.health.mu.Lock()
+		defer r.health.mu.Unlock()
+		now := r.health.now
+		r.health.now = false
+		return now
+	}
+	for _, c := range []struct {
+		last fleet.DockerState
+		want bool
+	}{{fleet.DockerReady, true}, {fleet.DockerUnknown, true}, {fleet.DockerAbsent, false}} {
+		r.health.keep(fleet.Health{Docker: fleet.Docker{State: c.last}}, time.Now())
+		if d := r.freshDocker(t.Context()); d.State != fleet.DockerAbsent {
+			t.Fatalf("docker = %+v", d)
+		}
+		if got := wants(); got != c.want {
+			t.Errorf("after a sample in which Docker was %s: a new one is wanted: %v", c.last, got)
+		}
+	}
+}
+
 func TestHealthOnHeartbeats(t *testing.T) {
 	h := newHealth(nil)
 	now := time.Now()
