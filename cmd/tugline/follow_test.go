@@ -381,3 +381,20 @@ func FuzzEventStream(f *testing.F) {
 		}
 	})
 }
+
+// TestStalledIsToldApart: a run that was ended because nothing was heard of it is shown as
+// stalled wherever its state is.
+func TestStalledIsToldApart(t *testing.T) {
+	j := api.Job{ID: "01jstalled", Kind: fleet.KindAgent, Harness: "codex", State: fleet.Failed, FailureClass: fleet.ClassStalled, Reason: fleet.Reason{Code: "stalled", Detail: "idle limit: no output for too long"},
+		Verdict: &fleet.Verdict{Decision: fleet.Reject, Reasons: []string{"idle limit: no output for too long"}}, CreatedAt: noon, Turn: 1, Attempt: 1}
+	s := newShell(t, "")
+	if err := s.jobTable(api.Jobs{Jobs: []api.Job{j}}, noon); err != nil {
+		t.Fatal(err)
+	}
+	s.summary(s.out, false, &j)
+	for _, l := range []string{"01jstalled  stalled  codex", "job 01jstalled stalled (codex)"} {
+		if !strings.Contains(s.out.String(), l) {
+			t.Errorf("shown as\n%s\nwithout %q", s.out.String(), l)
+		}
+	}
+}

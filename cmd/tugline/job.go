@@ -96,11 +96,7 @@ func (a *app) jobTable(js api.Jobs, now time.Time) error {
 	}
 	t := table{head: []string{"ID", "STATE", "HARNESS", "RUNNER", "CREATED", "TOOK", "WHAT"}}
 	for _, j := range js.Jobs {
-		state := string(j.State)
-		if cancelling(&j) != "" {
-			state = "cancelling"
-		}
-		t.add(string(j.ID), state, j.Harness, first(j.Runner, "-"), ago(now, &j.CreatedAt), since(now, &j), what(&j))
+		t.add(string(j.ID), stateWord(&j), j.Harness, first(j.Runner, "-"), ago(now, &j.CreatedAt), since(now, &j), what(&j))
 	}
 	if err := t.print(a.out); err != nil {
 		return err

@@ -51,7 +51,19 @@ func cancelling(j *api.Job) string {
 }
 
 // stateText tells a job's state in words.
-func stateText(j *api.Job) string { return first(cancelling(j), words(j.State)) }
+func stateText(j *api.Job) string { return first(cancelling(j), words(fleet.State(stateWord(j)))) }
+
+// stateWord tells it in one word: of one that failed because nothing was heard of it any
+// more, that too.
+func stateWord(j *api.Job) string {
+	switch {
+	case cancelling(j) != "":
+		return "cancelling"
+	case j.State == fleet.Failed && j.Reason.Code == "stalled":
+		return "stalled"
+	}
+	return string(j.State)
+}
 
 func statePaint(s fleet.State) paint {
 	switch s {
