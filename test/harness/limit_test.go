@@ -3,11 +3,13 @@
 package harness_test
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"tugline.dev/tugline/shared/api"
 	"tugline.dev/tugline/shared/fleet"
 	"tugline.dev/tugline/test/fakemodel"
 	"tugline.dev/tugline/test/harness"
@@ -77,6 +79,9 @@ func burst(p *place) {
 	about(p.T, "the end that is told", why.Until, *c.Until, time.Second)
 	if !strings.Contains(why.Detail, "a rate limit of anthropic") || !strings.Contains(why.Change, c.Key) {
 		p.T.Errorf("it waits because r1 %s; change: %s", why.Detail, why.Change)
+	}
+	if told := p.Run("job", "explain", held); !strings.Contains(told, "r1\tcircuit_open\t"+c.Until.UTC().Format(time.RFC3339)) {
+		p.T.Errorf("job explain does not tell of it:\n%s", told)
 	}
 	other := p.do(task{cli: harness.Claude, scenario: "success", nonce: "burst-3"})
 	p.want(other, fleet.Succeeded, fleet.ClassOK, "verified")
@@ -176,7 +181,51 @@ func outage(p *place) {
 	about(p.T, "the end of the circuit", c.Until, c.OpenedAt.Add(2*time.Minute), time.Second)
 	held := p.Detach(p.args(on("r1", task{cli: harness.Codex, scenario: "success", nonce: "down-7"}))...)
 	p.reason(held, "r1", fleet.CircuitRefuses)
+	if soak {
+		halfOpen(p, held, c)
+		return
+	}
 	p.Run("job", "cancel", held)
+}
+
+// halfOpen waits until an outage may be over: one job at a time tries, and three of them
+// that come through, half a minute apart, close the circuit.
+func halfOpen(p *place, first string, c api.Circuit) {
+	p.T.Helper()
+	state := func() (out api.Circuit) {
+		for _, now := range p.circuits() {
+			if now.ID == c.ID {
+				out = now
+			}
+		}
+		return out
+	}
+	j := p.Ended(first, 4*time.Minute)
+	if j.State != fleet.Succeeded || j.Attempts[0].AssignedAt.Before(*c.Until) {
+		p.T.Errorf("the first job that tries is %s, assigned %v; want succeeded, after %v", j.State, j.Attempts[0].AssignedAt, c.Until)
+	}
+	for n := 1; n < fleet.ProbesToClose; n++ {
+		now := state()
+		if now.State != fleet.CircuitHalf || now.Successes != n || now.SuccessAt == nil {
+			p.T.Fatalf("after %d tries the circuit is %+v; want half open, with so many successes", n, now)
+		}
+		p.Eventually(time.Minute, "the next success counts", func() bool { return time.Since(*now.SuccessAt) > fleet.ProbeSpacing })
+		k := on("r1", task{cli: harness.Codex, scenario: "turns", nonce: fmt.Sprint("probe-", n), prompt: "first prompt"})
+		probe := p.Detach(p.args(k)...)
+		if err := p.model.Wait(p.T.Context(), k.scenario, k.run(), 1); err != nil {
+			p.T.Fatal(err)
+		}
+		behind := p.Detach(p.args(on("r1", task{cli: harness.Codex, scenario: "success", nonce: fmt.Sprint("behind-", n)}))...)
+		if why := p.reason(behind, "r1", fleet.CircuitRefuses); !strings.Contains(why.Detail, probe) {
+			p.T.Errorf("it waits because r1 %s; want that job %s tries", why.Detail, probe)
+		}
+		p.Run("job", "cancel", behind)
+		p.model.Release(k.scenario, k.run())
+		if j := p.Ended(probe, time.Minute); j.State != fleet.Succeeded {
+			p.T.Errorf("the probe is %s", j.State)
+		}
+	}
+	p.none("openai", "three successes")
 }
 
 // movesOn: what one account is refused goes by itself to the runner with another.

@@ -48,7 +48,7 @@ var ownScripts = []struct {
 	{"codex-no-quota", fakemodel.Scenario{About: "no quota for Codex, then success", Steps: append([]fakemodel.Step{
 		forProtocol(fakemodel.Responses, refusal("quota"))}, hello()...)}},
 	{"acted-model-codex", modelGoesAway(1)},
-	{"acted-model-claude", modelGoesAway(2)}, // it asks once more
+	{"acted-model-claude", modelGoesAway(2)}, // it asks the same model once more, without a stream
 	{"acted-quota", fakemodel.Scenario{About: "a file, then no quota for ever", Steps: []fakemodel.Step{begins, refusal("quota")}}},
 	{"acted-hang", fakemodel.Scenario{About: "a file, then silence", Steps: []fakemodel.Step{
 		begins, {Fault: &fakemodel.Fault{Hang: true}, Items: []fakemodel.Item{say("unheard")}, Repeat: -1}}}},
