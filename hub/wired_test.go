@@ -31,23 +31,21 @@ func (n *node) ticketFor(uses int) (secret string) {
 
 // wired is a runner of which only the connection is real.
 type wired struct {
-	n    *node
-	id   fleet.RunnerID
-	conn *websocket.Conn
-	up   *wire.Sealer
-	down *wire.Opener
+	n       *node
+	id      fleet.RunnerID
+	conn    *websocket.Conn
+	up      *wire.Sealer
+	down    *wire.Opener
+	e       wire.Enrolled
+	key     []byte
+	machine string
 }
 
 // connect enrols one, connects it, and has it beat once.
 func (n *node) connect(secret string, i int) *wired {
 	t := n.t
 	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	must := n.check
 	sign, _, err := ed25519.GenerateKey(rand.Reader)
 	must(err)
 	pub, priv, err := box.GenerateKey(rand.Reader)
@@ -62,12 +60,27 @@ func (n *node) connect(secret string, i int) *wired {
 	must(json.NewDecoder(res.Body).Decode(&e))
 	key, err := wire.OpenBox(pub[:], priv[:], e.HMACKey)
 	must(err)
+	r := &wired{id: e.Runner, e: e, key: key, machine: machine}
+	r.dial(n)
+	return r
+}
 
+func (n *node) check(err error) {
+	n.t.Helper()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// dial connects it to a node, and has it beat once.
+func (r *wired) dial(n *node) {
+	n.t.Helper()
+	must, e, key := n.check, r.e, r.key
 	d := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}}
 	conn, up, err := d.Dial("ws"+strings.TrimPrefix(n.hub.URL(), "http")+wire.LinkPath(e.Runner), nil)
 	must(err)
 	up.Body.Close()
-	t.Cleanup(func() { conn.Close() })
+	n.t.Cleanup(func() { conn.Close() })
 	must(conn.SetReadDeadline(time.Now().Add(10 * time.Second)))
 	_, challenge, err := conn.ReadMessage()
 	must(err)
@@ -79,16 +92,15 @@ func (n *node) connect(secret string, i int) *wired {
 	must(err)
 	hello, err := wire.SealHello(key, challenge, wire.Hello{
 		Version: wire.Version, Runner: e.Runner, Generation: e.Generation, Nonce: nonce, Cluster: e.Cluster, Epoch: e.Epoch,
-		MachineID: machine, JournalID: "j", JournalCount: 1, Name: e.Name, Time: time.Now().UTC(),
+		MachineID: r.machine, JournalID: "j", JournalCount: 1, Name: e.Name, Time: time.Now().UTC(),
 		Facts: fleet.RunnerFacts{Version: "test", OS: "linux", Arch: "amd64", Slots: 2, Permissions: fleet.PermFull, Harnesses: []fleet.HarnessInfo{{Name: "exec"}}},
 	})
 	must(err)
 	session, err := wire.DeriveSession(key, c.Nonce, nonce, e.Cluster, e.Runner)
 	must(err)
 	must(conn.WriteMessage(websocket.BinaryMessage, hello))
-	r := &wired{n, e.Runner, conn, wire.NewSealer(session, wire.LinkUp), wire.NewOpener(session, wire.LinkDown)}
+	r.n, r.conn, r.up, r.down = n, conn, wire.NewSealer(session, wire.LinkUp), wire.NewOpener(session, wire.LinkDown)
 	r.say(wire.Heartbeat{Full: true, Epoch: e.Epoch, Slots: 2, Count: 1})
-	return r
 }
 
 func (r *wired) say(hb wire.Heartbeat) {
