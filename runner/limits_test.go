@@ -203,3 +203,26 @@ func TestJobThatNeedsDockerIsDeclined(t *testing.T) {
 	p, _ := h.run(r.id, "true")
 	h.ends(p, fleet.Succeeded)
 }
+
+// A job that fails for want of Docker is news of the machine: a sample is taken at once.
+func TestJobThatFindsNoDockerHasASampleTaken(t *testing.T) {
+	t.Setenv("DOCKER_HOST", "unix://"+filepath.Join(t.TempDir(), "docker.sock"))
+	h := newHub(t)
+	r := h.newRunner()
+	last := func() time.Time {
+		r.health.mu.Lock()
+		defer r.health.mu.Unlock()
+		return r.health.at
+	}
+	eventually(t, "the first sample", func() bool { return !last().IsZero() })
+	was := last()
+	j, f := h.run(r.id, "sh", "-c", "echo 'Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?' >&2; exit 1")
+	h.ends(j, fleet.Failed)
+	if got := h.attempt(j, f).Failure; got != fleet.ClassDocker {
+		t.Fatalf("the class is %s, want %s", got, fleet.ClassDocker)
+	}
+	eventually(t, "a new sample", func() bool { return last().After(was) })
+	if after := last().Sub(was); after > fleet.HealthEvery/2 {
+		t.Errorf("the next sample was begun %v after the one before", after)
+	}
+}

@@ -160,7 +160,7 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 	r.host = &attempt.Host{
 		Dir: r.cfg.Dir, Self: r.cfg.Self, Journal: j, Hub: r.link, Trees: r.trees, Policy: r.policy, Harness: r.harness,
 		Secrets: r.secrets, Space: space{r}, Docker: r.freshDocker, Environ: os.Environ, Logger: r.log, CredentialFile: filepath.Join(r.cfg.Dir, "git-credentials.yaml"),
-		Mark: r.mark(), Trouble: r.trouble,
+		Mark: r.mark(), Trouble: r.trouble, Dockerless: r.health.again,
 	}
 
 	// In development mode the link outlives ctx until the jobs have ended.

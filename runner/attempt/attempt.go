@@ -78,6 +78,8 @@ type Host struct {
 	// Trouble is told that the disk does not take what is to be written; it may be nil
 	// and never blocks.
 	Trouble func(error)
+	// Dockerless is told that a job found no Docker; it may be nil and never blocks.
+	Dockerless func()
 
 	scratchMu sync.Mutex // of the scratch directories of jobs without repository
 

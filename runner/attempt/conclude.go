@@ -135,6 +135,9 @@ func (a *Attempt) conclude(ctx context.Context, f *feed, o fleet.Outcome) (seale
 		items = append(items, it)
 	}
 	a.ended()
+	if o.Class == fleet.ClassDocker && a.host.Dockerless != nil {
+		a.host.Dockerless()
+	}
 	return sealed, a.record(ctx, journal.Durable, func(p *journal.Progress) {
 		p.Finished, p.SessionID, p.Model, p.Usage, p.Push, p.Phase = true, o.SessionID, o.Model, fin.Usage, push, "finished"
 		p.Sealed = p.Sealed || sealed
