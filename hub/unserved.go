@@ -101,7 +101,7 @@ func asks(j *fleet.Job) string {
 	if j.Spec.Needs != nil {
 		needs = *j.Spec.Needs
 	}
-	return fmt.Sprintln(t.On, j.Spec.On, j.Spec.Origin.Kind, j.ChoiceOf(t), repo, j.Spec.Require, j.Spec.Secrets, needs)
+	return fmt.Sprintln(t.On, j.Spec.On, j.Spec.Origin.Kind, j.Spec.Harness, j.ChoiceOf(t), repo, j.Spec.Require, j.Spec.Secrets, needs)
 }
 
 func unservedID(r fleet.RunnerID, j *fleet.Job) string {

@@ -16,7 +16,9 @@ func TestOffered(t *testing.T) {
 	noon := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 	n := func(v int) *int { return &v }
 	const gib = 1 << 30
-	disk := func(free int64) fleet.Volume { return fleet.Volume{Path: "/data", Known: true, Free: free, Total: 100 * gib} }
+	disk := func(free int64) fleet.Volume {
+		return fleet.Volume{Path: "/data", Known: true, Free: free, Total: 100 * gib}
+	}
 	for _, c := range []struct {
 		name     string
 		rules    string

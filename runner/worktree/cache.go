@@ -108,7 +108,8 @@ func (s *Store) create(ctx context.Context, h *hold, id string, n int, url, addr
 			return nil, fmt.Errorf("make repository cache: %w", err)
 		}
 	}
-	if err := appendFile(filepath.Join(bare, "config"), cacheConfig(url)); err != nil {
+	config := filepath.Join(bare, "config")
+	if err := errors.Join(appendFile(config, cacheConfig(url)), os.Chmod(config, 0o600)); err != nil {
 		return nil, fmt.Errorf("make repository cache: %w", err)
 	}
 	home := filepath.Join(s.dir, "repos", id)
@@ -212,13 +213,17 @@ func (s *Store) fetch(ctx context.Context, c *cache, req Request, arrived time.T
 	return nil
 }
 
-// transfer runs one fetch from the remote, whose address is written anew because an agent may have changed it.
+// transfer runs one fetch from the remote, whose address is written anew because an agent may have changed it; the
+// file that it is in is its owner's alone again.
 func (s *Store) transfer(ctx context.Context, c *cache, req Request, args []string) error {
 	return s.patiently(ctx, c.hold, c.path, func() error {
 		if was, _ := c.git.list(ctx, c.path, "config", "-z", "--local", "--get-all", "remote.origin.url"); len(was) != 1 || was[0] != c.url {
 			if _, err := c.git.line(ctx, c.path, "config", "--replace-all", "remote.origin.url", c.url); err != nil {
 				return err
 			}
+		}
+		if err := os.Chmod(filepath.Join(c.path, "config"), 0o600); err != nil {
+			return err
 		}
 		_, err := c.git.run(ctx, call{dir: c.path, args: args, stall: s.git.stall, progress: req.Progress, remote: c.url})
 		return err

@@ -131,12 +131,22 @@ func TestChangedOriginAddress(t *testing.T) {
 	src := origin(t)
 	s := open(t, nil)
 	tree := prepare(t, s, Request{URL: src})
+	config := filepath.Join(s.cacheOf(tree).path, "config")
+	private := func(when string) {
+		t.Helper()
+		if st, err := os.Stat(config); err != nil || st.Mode().Perm() != 0o600 {
+			t.Errorf("%s the cache's configuration has the mode %v, %v; want its owner's alone", when, st.Mode(), err)
+		}
+	}
+	private("made anew")
 	run(t, tree.Path, "config", "--add", "remote.origin.url", "/elsewhere")
+	must(os.Chmod(config, 0o644))
 	run(t, tree.Path, "remote", "set-url", "--push", "origin", "/elsewhere")
 	head := commitFile(t, src, "new.txt", "n")
 	if next := prepare(t, s, Request{URL: src, Job: "job2"}); next.Base != head {
 		t.Errorf("got base %s, want %s", next.Base, head)
 	}
+	private("with its address written anew")
 }
 
 func TestSubmodules(t *testing.T) {
