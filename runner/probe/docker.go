@@ -44,12 +44,16 @@ func (s *Sampler) Docker(ctx context.Context, within time.Duration) fleet.Docker
 	return s.known(d)
 }
 
-// known adds when daemon and Compose both answered last.
+// known adds when daemon and Compose both answered last, and what did.
 func (s *Sampler) known(d fleet.Docker) fleet.Docker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.verified.IsZero() {
 		d.Verified, d.VerifiedAge = true, max(elapsed(s.verified, time.Now()), 0)
+		if d.State == fleet.DockerReady {
+			s.server = d.Version
+		}
+		d.Version = s.server
 	}
 	return d
 }

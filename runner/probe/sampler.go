@@ -33,6 +33,7 @@ type Sampler struct {
 	disks    busy  // at the last sample
 	compose  compose
 	verified time.Time // when daemon and Compose both answered last
+	server   string    // the daemon's version, as it last answered
 }
 
 // New makes a Sampler; it looks at nothing yet.

@@ -71,7 +71,7 @@ const (
 // Docker is what a machine's Docker daemon and Compose answered.
 type Docker struct {
 	State       DockerState   `json:"state"`
-	Version     string        `json:"version,omitempty"`     // of the server
+	Version     string        `json:"version,omitempty"`     // of the server, as it last answered
 	Compose     string        `json:"compose,omitempty"`     // version; empty: it does not answer
 	ComposeBy   string        `json:"compose_by,omitempty"`  // the command that answered: "docker compose" or "docker-compose"
 	VerifiedAge time.Duration `json:"verified_ns,omitempty"` // since both answered last; 0 with Compose: at the sample
