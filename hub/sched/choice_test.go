@@ -47,3 +47,26 @@ func TestLeastVersionIsOfItsHarness(t *testing.T) {
 		})
 	}
 }
+
+// TestPinnedJobWaits: a job for one runner waits for it while it is away, whoever else is
+// free, and goes to it when it is back.
+func TestPinnedJobWaits(t *testing.T) {
+	g := newRig(t)
+	g.runner("r1", 1)
+	g.runner("r2", 4)
+	away, back := g.seen["r1"], g.seen["r1"]
+	away.Connected = false
+	g.seen["r1"] = away
+	g.job("j", func(s *fleet.Spec) { s.On = "box-r1" })
+	g.job("k")
+	expect(t, g.pick(), "k>r2")
+	e := g.look(0, nil).Explain(g.get("j"))
+	if e.Code != fleet.Offline || len(e.Runners) != 2 || e.Runners[0].Runner != "box-r1" || e.Runners[1].Code != fleet.OtherRunner {
+		t.Errorf("it is explained by %+v", e)
+	}
+	if b := g.look(9, nil).Overdue().Block; len(b) != 0 {
+		t.Errorf("it is taken out of the queue: %+v", b)
+	}
+	g.seen["r1"] = back
+	expect(t, g.pick(), "j>r1 k>r2")
+}

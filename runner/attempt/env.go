@@ -4,6 +4,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -90,4 +91,18 @@ func (e environ) with(settings []string) environ {
 	slices.Sort(out.hidden)
 	out.hidden = slices.Compact(out.hidden)
 	return out
+}
+
+// zone gives that in which the agent words times, where its job sets another than the
+// machine's; nil: it does not.
+func (a *Attempt) zone() *time.Location {
+	name := strings.TrimPrefix(a.asg.Spec.Env["TZ"], ":")
+	if name == "" || name == "Local" {
+		return nil
+	}
+	z, err := time.LoadLocation(name)
+	if err != nil {
+		return nil
+	}
+	return z
 }

@@ -265,7 +265,7 @@ func (a *Attempt) derive(ctx, over context.Context, f *feed) (_ fleet.Outcome, e
 	if !ok {
 		return fleet.Outcome{}, fmt.Errorf("derive events: harness %q: %w", a.asg.Spec.Harness, fleet.HarnessMissing)
 	}
-	req := harness.ParseRequest{Model: a.model()}
+	req := harness.ParseRequest{Model: a.model(), Zone: a.zone()}
 	if r := a.asg.Resume; r != nil && !a.asg.Fresh {
 		req.ResumeID = r.SessionID
 		if r.Usage != nil {
