@@ -398,3 +398,18 @@ func TestStalledIsToldApart(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatRunsIsToldWithItsAge: what an agent was last heard to do is shown with since when,
+// so that one which does nothing for two days is not taken for one at work.
+func TestWhatRunsIsToldWithItsAge(t *testing.T) {
+	j := api.Job{ID: "01jold", Kind: fleet.KindAgent, Harness: "codex", State: fleet.Running, Reason: fleet.Reason{Code: "running", Detail: "reads the code", Since: noon.Add(-49 * time.Hour)}, Turn: 1, Attempt: 1}
+	why := ""
+	for _, f := range facts(&j, noon) {
+		if f.name == "why" {
+			why = f.value
+		}
+	}
+	if why != "reads the code (for 2d)" {
+		t.Errorf("told as %q", why)
+	}
+}

@@ -103,7 +103,7 @@ type fact struct {
 
 func facts(j *api.Job, now time.Time) []fact {
 	fs := []fact{
-		{name: "why", value: whyLine(j)},
+		{name: "why", value: aged(whyLine(j), j, now)},
 		{name: "verdict", value: verdictLine(j)},
 		{name: "exit", value: exitLine(j)},
 		{name: "failure", value: failureLine(j)},
@@ -176,6 +176,17 @@ func artifactsLine(as []fleet.Artifact) string {
 		out = append(out, fmt.Sprintf("%s (%s)", cut(line(f.Name), 40), size(f.Size)))
 	}
 	return strings.Join(out, ", ")
+}
+
+// aged adds since when a job that goes on is said to be as it is.
+func aged(why string, j *api.Job, now time.Time) string {
+	switch j.State {
+	case fleet.Assigned, fleet.Preparing, fleet.Running, fleet.Verifying:
+		if why != "" && !j.Reason.Since.IsZero() {
+			return why + " (for " + roughly(max(now.Sub(j.Reason.Since), 0)) + ")"
+		}
+	}
+	return why
 }
 
 func whyLine(j *api.Job) string {

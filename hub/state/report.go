@@ -65,7 +65,7 @@ func (c *RecordFacts) apply(t *txn) Result {
 				t.responded(j, tu, a)
 				a.Responded = true
 			}
-		} else if err := t.fact(j, a, f); err != nil {
+		} else if err := t.fact(j, a, f, c.Rules); err != nil {
 			return refuse(fleet.BadRequest, "fact %s: %v", f.Kind, err)
 		}
 		a.Facts++
@@ -74,20 +74,24 @@ func (c *RecordFacts) apply(t *txn) Result {
 	return t.put(j)
 }
 
-// running tells what a running attempt says of itself. That it waits on its model's
-// provider is a reason of its own, unless the job is being cancelled.
-func (t *txn) running(j *fleet.Job, detail, runner string) {
+// running tells what a running attempt says of itself, and since when. That it waits on
+// its model's provider is a reason of its own, unless the job is being cancelled.
+func (t *txn) running(j *fleet.Job, detail, runner string, rules int) {
 	code := "running"
 	if strings.HasPrefix(detail, fleet.WaitingOnProvider) {
 		code = "waiting_on_provider"
 	}
-	if was := j.Reason.Code; was != code && (was == "running" || was == "waiting_on_provider") {
+	detail = orElse(detail, "on "+runner)
+	switch was := j.Reason.Code; {
+	case was != code && (was == "running" || was == "waiting_on_provider"):
 		j.Reason.Code, j.Reason.Since = code, t.now()
+	case rules > 0 && code == "running" && was == code && j.Reason.Detail != detail:
+		j.Reason.Since = t.now()
 	}
-	j.Reason.Detail = orElse(detail, "on "+runner)
+	j.Reason.Detail = detail
 }
 
-func (t *txn) fact(j *fleet.Job, a *fleet.Attempt, f Fact) error {
+func (t *txn) fact(j *fleet.Job, a *fleet.Attempt, f Fact, rules int) error {
 	if a.State == fleet.AttemptFinished && (f.Kind == "phase" || f.Kind == "detail") {
 		return nil // the result says more
 	}
@@ -107,7 +111,7 @@ func (t *txn) fact(j *fleet.Job, a *fleet.Attempt, f Fact) error {
 		}
 		a.Detail = s
 		if j.State == fleet.Running && j.Current() == a {
-			t.running(j, s, a.RunnerName)
+			t.running(j, s, a.RunnerName, rules)
 		}
 	case "session":
 		return json.Unmarshal(f.Value, &a.SessionID)

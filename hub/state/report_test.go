@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -138,6 +139,18 @@ func TestFacts(t *testing.T) {
 	g.refused(fleet.TooLarge, &RecordFacts{Job: "a", Fence: f, Facts: make([]Fact, fleet.MaxFacts)})
 	if a := g.job("a").Current(); len(a.Notes) != 1 || a.Facts != 8 {
 		t.Errorf("a refused report left %+v", a)
+	}
+	var since time.Time
+	for _, told := range []string{"writes", "writes", "reads again"} { // since it said so first
+		g.now = g.now.Add(time.Hour)
+		was := g.job("a").Reason.Detail
+		g.do(&RecordFacts{Job: "a", Fence: f, Rules: 1, Facts: []Fact{fact("detail", `"`+told+`"`)}})
+		if told != was {
+			since = g.now
+		}
+		if r := g.job("a").Reason; r.Detail != told || !r.Since.Equal(since) {
+			t.Errorf("at %s it is said to be %q since %s, want %q since %s", g.now, r.Detail, r.Since, told, since)
+		}
 	}
 	g.do(g.judged("a", f, fleet.Accept))
 	g.do(&RecordFacts{Job: "a", Fence: f, Facts: []Fact{fact("phase", `"running"`), fact("detail", `"late"`)}})
