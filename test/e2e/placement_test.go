@@ -130,6 +130,8 @@ func TestHeldRunner(t *testing.T) {
 	next := m.Detach("exec", "--", "true")
 	if j := m.Ended(runs, time.Minute); j.State != fleet.Cancelled {
 		t.Errorf("at the deadline the running job is %s (%s); want cancelled", j.State, j.Reason.Detail)
+	} else if !strings.Contains(j.Reason.Detail, "the deadline of the drain of r1 has passed: moves house") {
+		t.Errorf("it is cancelled with the words %q", j.Reason.Detail)
 	}
 	if sleeps(m, "sleep 307") {
 		t.Error("the command of the cancelled job is still there")
