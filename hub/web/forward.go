@@ -5,10 +5,12 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/oklog/ulid/v2"
 
 	"tugline.dev/tugline/hub/spool"
 	"tugline.dev/tugline/shared/api"
@@ -32,6 +34,7 @@ const (
 	ownWriteTime   = 2 * time.Second // for a writer's own change to get here
 	consistentTime = 5 * time.Second // for the other nodes to confirm the leader
 	reachLook      = 5 * time.Millisecond
+	newJob         = 30 * time.Second // by its id, and by clocks that may differ a little: who asks for it may be ahead of this node
 )
 
 // byLeader marks an operation that only the leader can answer, although it reads.
@@ -145,8 +148,36 @@ func (s *Server) fresh(ctx huma.Context, next func(huma.Context)) {
 		s.streamFail(ctx, err)
 		return
 	}
+	s.arrive(ctx)
 	ctx.SetHeader(api.IndexHeader, s.index())
 	next(ctx)
+}
+
+// arrive waits a moment for a job that was made lately by its id, and is not known on
+// this node: whoever was given the id by another node may ask here next, by a command
+// of its own, which knows of no index.
+func (s *Server) arrive(ctx huma.Context) {
+	if !s.follower() || !strings.HasPrefix(ctx.Operation().Path, "/v1/jobs/{id}") {
+		return
+	}
+	id, err := ulid.ParseStrict(strings.ToUpper(ctx.Param("id")))
+	if err != nil || now().Sub(ulid.Time(id.Time())).Abs() > newJob {
+		return
+	}
+	bound, cancel := context.WithTimeout(ctx.Context(), ownWriteTime)
+	defer cancel()
+	tick := time.NewTicker(reachLook)
+	defer tick.Stop()
+	for {
+		if _, ok := s.cfg.Log.View().Job(fleet.JobID(strings.ToLower(id.String()))); ok || !s.follower() {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-bound.Done():
+			return
+		}
+	}
 }
 
 func (s *Server) freshen(ctx huma.Context) error {
