@@ -25,6 +25,7 @@ check: ## formatting, vet, the shape of the tree
 	$(GO) vet ./...
 	$(GO) vet -tags harness,soak ./test/harness ./test/e2e ./test/fault
 	$(GO) vet -tags fault ./cmd/tugline
+	$(GO) vet -tags installers ./test/installers
 	$(GO) vet -tags bench ./hub ./consensus ./test/bench
 	$(GO) test ./test/arch
 

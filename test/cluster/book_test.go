@@ -21,17 +21,23 @@ type book struct {
 	Orders   map[string]bool // assignments that were taken on
 	Attempts []*record       // oldest first
 	Outbox   []wire.ReportItem
+	Limits   *fleet.Limits // as a hub told last
 }
 
 // record is what is known of an attempt.
 type record struct {
-	Job      fleet.JobID
-	Fence    fleet.Fence
-	Rerun    bool // the job runs again when this attempt is lost
-	Progress journal.Progress
-	Asked    bool // the accept is in the outbox or was acknowledged
-	Notes    int  // that are in the outbox or were acknowledged
-	Origin   wire.Origin
+	Job       fleet.JobID
+	Fence     fleet.Fence
+	Rerun     bool // the job runs again when this attempt is lost
+	Automated bool
+	Docker    bool   // it needs Docker
+	Harness   string // of an agent
+	Model     string
+	Responded bool // that is in the outbox or was acknowledged
+	Progress  journal.Progress
+	Asked     bool // the accept is in the outbox or was acknowledged
+	Notes     int  // that are in the outbox or were acknowledged
+	Origin    wire.Origin
 }
 
 func (b *book) find(f fleet.Fence) *record {

@@ -34,7 +34,12 @@ func TestBroken(t *testing.T) {
 		greedy:    "in \\d slots",
 		keyless:   "that were submitted once as",
 		thinDisks: "were acknowledged, and of",
-		oldLogs:   "which was acknowledged at|both led in term",
+		oldLogs:   "which was acknowledged at|both led in term|applies another command",
+		heedless:  "which is held",
+		reckless:  "refuses it",
+		blind:     "lacks it",
+		crowding:  "slots and \\d for automation",
+		hurried:   "which is alive",
 	} {
 		t.Run(strings.ReplaceAll(what, " ", "-"), func(t *testing.T) {
 			t.Parallel()

@@ -104,8 +104,14 @@ func (c *checker) jobsExist(n look, promised []promise) {
 	}
 }
 
+// nameKey is where an agent's job carries its name.
+const nameKey = "WORK"
+
 // nameOf is what the submitter of a job called it.
 func nameOf(j *fleet.Job) string {
+	if name := j.Spec.Env[nameKey]; name != "" {
+		return name
+	}
 	if len(j.Spec.Argv) < 2 {
 		return string(j.ID)
 	}
@@ -142,7 +148,7 @@ func (c *checker) countedOnce(n look, j *fleet.Job) {
 				}
 				seen[note] = true
 			}
-			if a.Facts > len(c.plans.of(j.ID, a.Fence).notes)+1 { // one more is the hub's own, of the phase
+			if a.Facts > len(c.plans.of(j.ID, a.Fence).notes)+2 { // two more are the hub's own, of the phase, and that its provider answered
 				c.wrong("attempt %s of job %s counts %d facts on %s", a.Fence, j.ID, a.Facts, n.node)
 			}
 		}
@@ -155,7 +161,7 @@ func (c *checker) inSlots(n look) {
 	for _, j := range n.jobs {
 		for _, t := range j.Turns {
 			for _, a := range t.Attempts {
-				if a.HoldsSlot() {
+				if a.HoldsSlot() && j.Spec.Origin.Kind != fleet.Automation {
 					held[a.Runner]++
 				}
 			}

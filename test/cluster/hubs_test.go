@@ -41,6 +41,7 @@ type hubNode struct {
 	inside *hub.Insides // nil while no process runs
 	err    error        // why the process ended by itself
 	kill   func(planned bool)
+	fsm    consensus.FSM // of the process
 	gone   chan struct{} // closed when the process has ended
 }
 
@@ -81,6 +82,7 @@ func (n *hubNode) start(ticket string) error {
 		return err
 	}
 	var inside hub.Insides
+	var fsm consensus.FSM
 	h, err := hub.New(hub.Config{
 		Dir: n.dir, Listen: fmt.Sprintf("127.0.0.1:%d", n.port), Version: "simulated", Ticket: ticket, MinFree: 1,
 		MeshListen: "127.0.0.1:1", MeshAdvertise: []string{"127.0.0.1:1"}, Network: net, Listener: l,
@@ -90,6 +92,8 @@ func (n *hubNode) start(ticket string) error {
 			if c.SnapshotEvery = snapshotEvery; n.log != nil {
 				c.Dir, c.Memory = "", n.log
 			}
+			fsm = witness{c.FSM, n.w.court, n.id}
+			c.FSM = fsm
 		},
 		Logger: n.w.logger(n.id),
 	})
@@ -104,7 +108,7 @@ func (n *hubNode) start(ticket string) error {
 	gone := make(chan struct{})
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.inside, n.gone, n.err = &inside, gone, nil
+	n.inside, n.gone, n.err, n.fsm = &inside, gone, nil, fsm
 	var killed atomic.Bool
 	n.kill = func(planned bool) {
 		killed.Store(true)

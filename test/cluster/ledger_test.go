@@ -59,7 +59,7 @@ func (l *ledger) begin(x execution) {
 	if x.again {
 		l.wrong("attempt %s of job %s was started a second time on %s", x.fence, x.job, x.machine.name)
 	}
-	if x.busy > x.machine.slots {
+	if x.busy > x.machine.slots && !x.proc.automated {
 		l.wrong("%s runs %d processes in %d slots", x.machine.name, x.busy, x.machine.slots)
 	}
 	for _, o := range l.runs[x.job] {
@@ -69,8 +69,9 @@ func (l *ledger) begin(x execution) {
 			l.wrong("attempt %s of job %s was started twice, on %s and %s", x.fence, x.job, o.machine.name, x.machine.name)
 		case state == journal.Running:
 			l.wrong("job %s runs on %s under %s while it runs on %s under %s", x.job, x.machine.name, x.fence, o.machine.name, o.fence)
+		case (!p.killed || p.unknown) && passing(p.ends.class) && (!p.plan.acted || p.plan.session):
 		case !p.killed:
-			l.wrong("job %s runs again under %s although it ended by itself under %s", x.job, x.fence, o.fence)
+			l.wrong("job %s runs again under %s although it ended by itself under %s, as %q", x.job, x.fence, o.fence, p.ends.class)
 		case !x.rerun:
 			l.wrong("job %s runs again under %s although it is to be held when it is lost", x.job, x.fence)
 		}
@@ -144,7 +145,7 @@ func (l *ledger) answered(it wire.ReportItem, a wire.ItemAck) {
 		l.accepted[it.Fence] = it.Job
 	case it.Finished != nil:
 		l.finished[it.Fence] = it.Job
-	case len(it.Facts) > 0:
+	case len(it.Facts) > 0 && it.Facts[0].Kind == "note":
 		if l.notes[it.Fence] == nil {
 			l.notes[it.Fence] = map[string]bool{}
 		}

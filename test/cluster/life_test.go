@@ -183,7 +183,7 @@ func (l *life) work() (time.Time, bool) {
 			if l.ctx.Err() != nil {
 				return due, false
 			}
-			l.m.launch(r.Job, r.Fence, r.Rerun)
+			l.m.launch(r)
 			soon(now)
 		case !r.Asked:
 			if at := l.ready[r.Fence]; at.After(now) {
@@ -224,12 +224,20 @@ func (l *life) follow(r *record) (changed bool, due time.Time) {
 			l.note(r, x.plan)
 			changed = true
 		}
+		if at := x.start.Add(x.plan.run / 3); r.answers(x) && !now.Before(at) {
+			l.respond(r)
+			changed = true
+		}
 		return changed, x.next()
 	case journal.Gone:
 		return false, now.Add(lookEvery)
 	}
 	for r.Notes < len(x.plan.notes) && !x.stopped {
 		l.note(r, x.plan)
+		changed = true
+	}
+	if r.answers(x) && !x.stopped {
+		l.respond(r)
 		changed = true
 	}
 	if len(x.plan.artifact) > 0 && !x.stopped && !l.uploaded[r.Fence] {
@@ -244,11 +252,16 @@ func (l *life) follow(r *record) (changed bool, due time.Time) {
 	case x.stopped:
 		f.Exit = fleet.Exit{Code: -1, Signal: "TERM", Reason: "stopped"}
 		f.Class = fleet.ClassTaskFailed
+	case passing(x.ends.class):
+		x.refuse(f)
 	case x.plan.code != 0:
 		f.Class = fleet.ClassTaskFailed
 	}
 	if len(x.plan.artifact) > 0 && !x.stopped {
 		f.Evidence.Artifacts = []fleet.Artifact{{Name: "result.bin", Digest: wire.BodyDigest(x.plan.artifact), Size: int64(len(x.plan.artifact))}}
+	}
+	if r.Harness != "" {
+		f.Usage, f.Account = &fleet.Usage{InputTokens: x.plan.tokens / 2, OutputTokens: x.plan.tokens / 2}, x.account
 	}
 	if err := wire.SignFinished(l.m.sign, r.Job, r.Fence, f); err != nil {
 		l.m.w.t.Errorf("sign a result: %v", err)
@@ -256,6 +269,29 @@ func (l *life) follow(r *record) (changed bool, due time.Time) {
 	l.say(r, wire.ReportItem{Finished: f})
 	r.Progress.Finished = true
 	return true, now
+}
+
+// answers says whether the provider of an attempt completes a response, and that was not
+// told yet.
+func (r *record) answers(x proc) bool {
+	return r.Harness != "" && !r.Responded && !passing(x.ends.class)
+}
+
+// respond tells that the provider completed a response. Its number is beyond all notes.
+func (l *life) respond(r *record) {
+	r.Responded = true
+	l.say(r, wire.ReportItem{Facts: []wire.Fact{{Seq: uint64(len(l.plan(r).notes) + 1), Kind: "responded", At: time.Now().UTC(), Value: []byte("true")}}})
+}
+
+// refuse tells the end of an attempt that its provider, or its machine, did not let do
+// its work.
+func (x proc) refuse(f *wire.Finished) {
+	e := x.ends
+	f.Exit.Code, f.Class, f.Detail, f.ResetAt, f.RetryAfter = 1, e.class, e.detail, e.resetAt, e.retryAfter
+	f.Acted = x.plan.acted
+	if x.plan.session {
+		f.SessionID = "session"
+	}
 }
 
 func (l *life) note(r *record, p *plan) {

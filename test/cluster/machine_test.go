@@ -24,38 +24,45 @@ import (
 // machine is a workstation: a disk, the processes of jobs, and a runner if one runs.
 // Processes outlive the runner, and the disk outlives both.
 type machine struct {
-	w     *world
-	id    string // in the network
-	name  string
-	slots int
-	http  *http.Client
+	w      *world
+	id     string // in the network
+	number int
+	name   string
+	slots  int // for manual work
+	http   *http.Client
 
 	sign ed25519.PrivateKey
 	box  [2]*[32]byte // public, private
 	who  wire.Enrolled
 	key  []byte
 
-	mu    sync.Mutex
-	rand  *mathrand.Rand // guarded by mu
-	book  []byte         // the runner's journal as it is on disk
-	lost  time.Time      // when the disk was emptied last
-	procs map[fleet.Fence]*proc
-	end   context.CancelFunc
-	gone  chan struct{}
+	mu      sync.Mutex
+	rand    *mathrand.Rand // guarded by mu
+	book    []byte         // the runner's journal as it is on disk
+	lost    time.Time      // when the disk was emptied last
+	procs   map[fleet.Fence]*proc
+	samples []sample                  // the newest that it told, oldest first
+	shown   map[fleet.Fence]time.Time // when a hub last answered a heartbeat with it
+	end     context.CancelFunc
+	gone    chan struct{}
 }
 
 // proc is a job's process with its supervisor, who writes its output to disk.
 type proc struct {
 	plan       *plan
 	start, end time.Time
-	stopped    bool // told to stop
-	killed     bool // it ended with the machine: there is no record of how
+	stopped    bool   // told to stop
+	killed     bool   // it ended with the machine: there is no record of how
+	unknown    bool   // it ended by itself, and the record of that is lost: nobody or the hubs alone know how
+	automated  bool   // for an automation
+	ends       ending // what it says of its provider
+	account    string
 }
 
 func newMachine(w *world, i int) *machine {
 	id := fmt.Sprintf("r-%02d", i+1)
 	r := w.rand(uint64(1000 + i))
-	m := &machine{w: w, id: id, name: fmt.Sprintf("mac-%02d", i+1), slots: 1 + r.IntN(3), rand: r, procs: map[fleet.Fence]*proc{}}
+	m := &machine{w: w, id: id, number: i, shown: map[fleet.Fence]time.Time{}, name: fmt.Sprintf("mac-%02d", i+1), slots: 1 + r.IntN(3), rand: r, procs: map[fleet.Fence]*proc{}}
 	t := &http.Transport{
 		DialContext:           func(ctx context.Context, _, addr string) (net.Conn, error) { return w.dial(ctx, id, addr) },
 		ResponseHeaderTimeout: 10 * time.Second, IdleConnTimeout: 20 * time.Second,
@@ -175,27 +182,37 @@ func (m *machine) forget() {
 	m.book, m.lost = nil, time.Now()
 	m.w.debug("%s forgets everything", m.id)
 	for f, p := range m.procs {
-		p.killed = true
+		p.unknown, p.killed = !p.killed, true
 		delete(m.procs, f)
 	}
 }
 
 // launch starts a job's process.
-func (m *machine) launch(job fleet.JobID, f fleet.Fence, rerun bool) {
+func (m *machine) launch(r *record) {
+	job, f := r.Job, r.Fence
 	p := m.w.plans.of(job, f)
 	now := time.Now()
+	x := &proc{plan: p, start: now, end: now.Add(p.run), automated: r.Automated, account: m.account(r.Harness)}
+	switch {
+	case r.Docker && m.docker().State != fleet.DockerReady:
+		x.ends = ending{class: fleet.ClassDocker, detail: "there is no Docker"}
+	case r.Harness != "":
+		x.ends = m.provider(r.Harness, r.Model)
+	}
+	if passing(x.ends.class) {
+		x.end = now.Add(min(p.run, 5*time.Second))
+	}
 	m.mu.Lock()
-	x := &proc{plan: p, start: now, end: now.Add(p.run)}
 	again := m.procs[f] != nil
 	m.procs[f] = x
 	busy := 0
 	for _, o := range m.procs {
-		if o.end.After(now) {
+		if o.end.After(now) && !o.automated {
 			busy++
 		}
 	}
 	m.mu.Unlock()
-	m.w.ledger.begin(execution{job: job, fence: f, machine: m, proc: x, rerun: rerun, again: again, busy: busy})
+	m.w.ledger.begin(execution{job: job, fence: f, machine: m, proc: x, rerun: r.Rerun, again: again, busy: busy})
 }
 
 // find tells of the process of an attempt, and what it wrote so far.

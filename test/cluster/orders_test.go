@@ -15,7 +15,10 @@ func (l *life) obey(set wire.HeartbeatReply) error {
 	case set.Epoch < b.Epoch || set.Epoch == b.Epoch && (set.Term < b.Term || set.Term == b.Term && set.Index < b.Index):
 		return nil // older than one that was obeyed
 	}
-	changed := set.Epoch != b.Epoch || set.Term != b.Term
+	changed := set.Epoch != b.Epoch || set.Term != b.Term || set.Limits != nil
+	if set.Limits != nil {
+		b.Limits = set.Limits
+	}
 	b.Epoch, b.Term, b.Index = set.Epoch, set.Term, set.Index
 	for _, d := range set.Desired {
 		r := b.find(d.Fence)
@@ -76,26 +79,55 @@ func (l *life) wanted(d wire.Desired, r *record) (bool, error) {
 	}
 	b.Orders[o.ID] = true
 	p := l.m.w.plans.of(d.Job, d.Fence)
-	busy := 0
-	for _, o := range b.Attempts {
-		if !o.Progress.Ended && !o.Progress.Finished {
-			busy++
-		}
+	r = &record{
+		Job: d.Job, Fence: d.Fence, Rerun: as.Spec.OnLost == "rerun", Automated: as.Spec.Origin.Kind == fleet.Automation,
+		Docker: as.Docker, Model: as.Model,
 	}
-	if p.decline || busy >= l.m.offered() {
-		no := &wire.Declined{Code: fleet.NoSlot, Detail: "all slots are in use", RetryAfter: time.Second}
-		if busy < l.m.offered() {
-			no = &wire.Declined{Code: fleet.OwnerPolicy, Detail: "not now", RetryAfter: time.Second}
-		}
+	if as.Spec.Kind == fleet.KindAgent {
+		r.Harness = as.Spec.Harness
+	}
+	if no := l.declines(r, p); no != nil {
 		b.put(wire.ReportItem{Job: d.Job, Fence: d.Fence, Declined: no})
 		return true, nil
 	}
-	b.Attempts = append(b.Attempts, &record{Job: d.Job, Fence: d.Fence, Rerun: as.Spec.OnLost == "rerun"})
+	b.Attempts = append(b.Attempts, r)
 	if !l.m.sync(l.ctx, b) { // the fence is journaled before anything is done
 		return false, l.ctx.Err()
 	}
 	l.ready[d.Fence] = time.Now().Add(p.prepare)
 	return false, nil
+}
+
+// declines says why a runner gives an assignment back, if it does.
+func (l *life) declines(r *record, p *plan) *wire.Declined {
+	b := l.book
+	manual, automation := 0, 0
+	for _, o := range b.Attempts {
+		switch {
+		case o.Progress.Ended || o.Progress.Finished:
+		case o.Automated:
+			automation++
+		default:
+			manual++
+		}
+	}
+	free, known := l.m.disk()
+	no := func(code fleet.Code, detail string) *wire.Declined {
+		return &wire.Declined{Code: code, Detail: detail, RetryAfter: time.Second}
+	}
+	switch {
+	case !r.Automated && manual >= l.m.offered():
+		return no(fleet.NoSlot, "all slots are in use")
+	case r.Automated && b.Limits == nil:
+		return no(fleet.AutomationOff, "no hub has said how many slots automation has")
+	case r.Automated && automation >= b.Limits.Automation:
+		return no(fleet.NoSlot, "all slots for automation are in use")
+	case r.Automated && (!known || free < b.Limits.Floors.Start):
+		return no(fleet.Storage, "too little is free")
+	case p.decline:
+		return no(fleet.OwnerPolicy, "not now")
+	}
+	return nil
 }
 
 // stop acts on a line that says stop.

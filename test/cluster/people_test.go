@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -35,6 +36,8 @@ func (p *people) run(ctx context.Context, n int) {
 		r := p.w.rand(uint64(500 + i))
 		p.wg.Go(func() { p.work(ctx, one, i, r) })
 	}
+	one, r := newPerson(p.w, fmt.Sprintf("p-%02d", n)), p.w.rand(499)
+	p.wg.Go(func() { p.operate(ctx, one, r) })
 }
 
 func (p *people) work(ctx context.Context, one *person, n int, r *rand.Rand) {
@@ -88,7 +91,18 @@ func (p *people) submit(one *person, n, k int, r *rand.Rand) {
 	if r.IntN(2) == 0 {
 		in.OnLost = "rerun"
 	}
-	if r.IntN(2) == 0 { // some runners have more to do than they can
+	if r.IntN(2) == 0 {
+		in.Automation = automations[r.IntN(len(automations))]
+	}
+	if in.Priority = r.IntN(5) - 2; r.IntN(5) == 0 {
+		in.Needs = &fleet.Needs{Docker: true}
+	}
+	hot := r.IntN(2) == 0                              // some runners have more to do than they can
+	if r.IntN(2) == 0 && p.w.opt.Broken != forgetful { // a lost agent's provider is left alone for a while
+		forAgent(&in, r)
+		hot = hot || r.IntN(2) == 0
+	}
+	if hot {
 		in.On = p.w.fleet[r.IntN(hotCount)].name
 	}
 	done := p.history.begin(n, input{op: opSubmit})
@@ -105,6 +119,26 @@ func (p *people) submit(one *person, n, k int, r *rand.Rand) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.promised = append(p.promised, promise{id: j.ID, index: a.index, name: name})
+}
+
+// automations are those that ask for jobs.
+var automations = []string{"nightly", "weekly", "hourly"}
+
+// forAgent makes a job one for an agent.
+func forAgent(in *api.Submit, r *rand.Rand) {
+	in.Env = map[string]string{nameKey: in.Argv[1]}
+	in.Kind, in.Prompt, in.Argv = fleet.KindAgent, "do "+in.Argv[1], nil
+	in.Harness, in.Model, in.MaxTokens = agents[r.IntN(len(agents))], models[r.IntN(len(models))], 100
+	if r.IntN(2) == 0 {
+		n := r.IntN(4)
+		in.Retries = &n
+	}
+	for range r.IntN(3) {
+		c := fleet.Choice{Harness: agents[r.IntN(len(agents))], Model: models[r.IntN(len(models))]}
+		if !slices.Contains(in.Fallbacks, c) && (c != fleet.Choice{Harness: in.Harness, Model: in.Model}) {
+			in.Fallbacks = append(in.Fallbacks, c)
+		}
+	}
 }
 
 // any gives a job that was acknowledged, newer ones rather.

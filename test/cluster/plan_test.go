@@ -23,6 +23,9 @@ type plan struct {
 	notes    []string
 	artifact []byte
 	decline  bool
+	acted    bool // where it is refused, it had done something before
+	session  bool // and left a session to go on with
+	tokens   int64
 }
 
 // plans makes them, each once.
@@ -79,6 +82,7 @@ func newPlan(seed uint64, job fleet.JobID, f fleet.Fence) *plan {
 			p.artifact[i] = byte(r.Uint32())
 		}
 	}
+	p.acted, p.session, p.tokens = r.IntN(4) == 0, r.IntN(2) == 0, r.Int64N(120)
 	return p
 }
 

@@ -4,14 +4,32 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"time"
 
+	"tugline.dev/tugline/shared/api"
 	"tugline.dev/tugline/shared/fleet"
 )
 
 // rest has all work end, and then sees that everything is everywhere.
 func (w *world) rest(ctx context.Context) error {
+	if err := w.within(ctx, calmTime, "all hubs are there", func() bool { return len(w.look(false)) == hubCount || w.broken() }); err != nil {
+		return err
+	}
+	if err := w.explained(ctx); err != nil {
+		return err
+	}
 	var open []string
-	err := w.within(ctx, calmTime, "all work ends", func() bool {
+	p, r, again := newPerson(w, "p-founder"), w.rand(10), time.Time{}
+	long := calmTime
+	if w.patient() {
+		long = longTime
+	}
+	err := w.within(ctx, long, "all work ends", func() bool {
+		if time.Since(again) > 20*time.Second {
+			again = time.Now()
+			w.debug("heal: %v", w.heal(ctx, p, r))
+		}
 		nodes := w.look(false)
 		open = w.open(nodes)
 		return len(open) == 0 || w.broken()
@@ -20,7 +38,7 @@ func (w *world) rest(ctx context.Context) error {
 		return w.verdict()
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %v", err, open)
+		return fmt.Errorf("%w: %v%s", err, open, w.why(ctx, p))
 	}
 	var apart error
 	err = w.within(ctx, quietTime, "all nodes are equal", func() bool {
@@ -73,6 +91,9 @@ func (w *world) equal(nodes []look) error {
 			return err
 		}
 	}
+	if err := w.equalSums(nodes); err != nil {
+		return err
+	}
 	for _, n := range nodes {
 		have := map[stream]copied{}
 		for _, s := range n.streams {
@@ -92,6 +113,44 @@ func (w *world) equal(nodes []look) error {
 					}
 				}
 			}
+		}
+	}
+	return nil
+}
+
+// why tells what the hubs say of the jobs that wait.
+func (w *world) why(ctx context.Context, p *person) string {
+	text := ""
+	for _, j := range w.look(false)[0].jobs {
+		if j.State == fleet.Queued {
+			var e api.Explanation
+			err := p.call(ctx, http.MethodGet, "/v1/jobs/"+string(j.ID)+"/explain", "", nil, &e)
+			text += fmt.Sprintf("\n%s %+v: %v %s %+v", j.ID, j.Spec, err, e.Summary, e.Runners)
+		}
+	}
+	return text
+}
+
+// equalSums: where the nodes are at the same command, so is all of their state, and it is
+// what one command after the other comes to.
+func (w *world) equalSums(nodes []look) error {
+	w.court.mu.Lock()
+	defer w.court.mu.Unlock()
+	for _, n := range nodes {
+		if n.index != w.court.last {
+			return fmt.Errorf("%s is at command %d of %d", n.node, n.index, w.court.last)
+		}
+	}
+	want, err := sum(w.court)
+	if err != nil {
+		return err
+	}
+	for _, n := range w.hubs.nodes {
+		switch got, err := sum(n.fsm); {
+		case err != nil:
+			return err
+		case got != want:
+			w.wrong("the state of %s at command %d is not that of the commands", n.id, w.court.last)
 		}
 	}
 	return nil

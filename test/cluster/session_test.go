@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
 
@@ -40,9 +41,13 @@ type session struct {
 	done  chan struct{}
 
 	interval time.Duration
-	beat     time.Time // when the next heartbeat is due
-	full     bool      // the first one went out
-	reported bool      // a report is unanswered
+	beat     time.Time         // when the next heartbeat is due
+	full     bool              // the first one went out
+	facts    fleet.RunnerFacts // as the hub knows them
+	sampled  time.Time         // when the last sample was sent
+	said     time.Time         // when the last heartbeat was
+	listed   []fleet.Fence     // in it
+	reported bool              // a report is unanswered
 	patience time.Duration
 	quiet    time.Time // until then no report
 	flying   int       // output frames that are unanswered
@@ -135,9 +140,9 @@ func (m *machine) greet(ctx context.Context, conn *websocket.Conn, hub string, h
 	if h.Nonce, err = wire.NewNonce(rand.Reader); err != nil {
 		return nil, err
 	}
+	h.Facts = m.facts()
+	s.facts = h.Facts
 	h.Runner, h.Generation, h.Cluster, h.MachineID, h.Name, h.Time = m.who.Runner, m.who.Generation, m.who.Cluster, m.id, m.name, time.Now().UTC()
-	h.Facts = fleet.RunnerFacts{Version: "simulated", OS: "linux", Arch: "amd64", Slots: m.slots, Permissions: fleet.PermFull,
-		Harnesses: []fleet.HarnessInfo{{Name: "exec", SignedIn: "yes"}}}
 	hello, err := wire.SealHello(m.key, challenge, h)
 	if err != nil {
 		return nil, err
@@ -255,6 +260,7 @@ func (l *life) take(f wire.Frame) error {
 			return err
 		}
 		s.clock, s.interval = time.Until(r.Time), r.Interval
+		l.m.heard(s.listed, s.said)
 		s.beat = time.Now().Add(r.Interval*4/5 + l.m.between(0, r.Interval*2/5+1))
 		return l.obey(r)
 	case wire.TypeReportAck:
@@ -365,6 +371,7 @@ func (l *life) speak(soon func(time.Time)) error {
 func (l *life) heartbeat() wire.Heartbeat {
 	b := l.book
 	hb := wire.Heartbeat{Full: !l.s.full, Epoch: b.Epoch, Term: b.Term, Index: b.Index, Slots: l.m.offered(), Count: b.Count}
+	l.s.listed = l.s.listed[:0]
 	if hb.Full {
 		hb.Keys = &wire.KeysHeld{HMAC: max(l.m.who.Master, 1), Signing: l.s.keyID}
 	}
@@ -384,7 +391,18 @@ func (l *life) heartbeat() wire.Heartbeat {
 			v.Phase = "ready"
 		}
 		hb.Attempts = append(hb.Attempts, v)
+		if v.Phase != "gone" {
+			l.s.listed = append(l.s.listed, r.Fence)
+		}
 	}
+	if now := time.Now(); now.Sub(l.s.sampled) >= fleet.HealthEvery {
+		l.s.sampled, hb.Health = now, l.m.health()
+		l.m.sampled(hb.Health)
+	}
+	if f := l.m.facts(); !reflect.DeepEqual(f, l.s.facts) {
+		l.s.facts, hb.Facts = f, &f
+	}
+	l.s.said = time.Now()
 	return hb
 }
 

@@ -1,17 +1,16 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,6 +29,8 @@ const (
 
 	stepTime  = 500 * time.Millisecond // between two looks at everything
 	calmTime  = 4 * time.Minute        // for all work to end once there are no faults any more
+	longTime  = 10 * time.Hour         // for the same where circuits are waited for
+	patience  = 10                     // one world in so many waits for them
 	quietTime = 6 * time.Minute        // for all copies to be equal then; nodes compare theirs every few minutes
 )
 
@@ -54,6 +55,8 @@ type world struct {
 	ledger   *ledger
 	people   *people
 	check    *checker
+	court    *court
+	healed   atomic.Bool // nothing of machines and providers is wrong any more
 	plans    *plans
 	token    string
 	begun    time.Time
@@ -78,6 +81,7 @@ func newWorld(t *testing.T, opt options) *world {
 	w := &world{t: t, opt: opt, dir: dir, net: meshtest.New(opt.Seed), plans: &plans{seed: opt.Seed}, begun: time.Now()}
 	w.net.Delay(minDelay, maxDelay)
 	w.ledger, w.check = newLedger(w.wrong), newChecker(w.plans, w.wrong)
+	w.court = newCourt(w, w.wrong)
 	w.people = &people{w: w}
 	w.hubs = &hubSet{w: w}
 	for i := range hubCount {
@@ -134,9 +138,8 @@ func (w *world) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// So that a job that is lost runs again while a process of it may still go on.
-	if a, err := p.ask(ctx, http.MethodPut, "/v1/settings/"+fleet.SettingRetryPause, "", map[string]string{"value": "1s"}); err != nil || a.status >= 300 {
-		return cmp.Or(err, p.last)
+	if err := p.settle(ctx); err != nil {
+		return err
 	}
 	var wg sync.WaitGroup
 	errs := make([]error, len(w.fleet))
@@ -176,8 +179,8 @@ func (w *world) look(whole bool) []look {
 
 // sum tells what happened in few words.
 func (w *world) sum() string {
-	return fmt.Sprintf("%d looks, %d terms, %d commands packed, %d jobs, %d executions, %d reports, %d requests, %d of them unanswered, faults %v, took %s",
-		w.steps, len(w.check.leaders), w.check.packed, w.people.done(), len(w.ledger.runs), w.ledger.items, w.people.tries, w.people.unsure, w.faults, w.took.Round(time.Millisecond))
+	return fmt.Sprintf("%d looks, %d terms, %d commands packed, %d jobs, %d executions, %d reports, %d requests, %d of them unanswered, faults %v, %v, took %s",
+		w.steps, len(w.check.leaders), w.check.packed, w.people.done(), len(w.ledger.runs), w.ledger.items, w.people.tries, w.people.unsure, w.faults, w.court.cases, w.took.Round(time.Millisecond))
 }
 
 // lost says when a runner's disk was emptied last.
@@ -207,7 +210,7 @@ func (w *world) everybody() []string {
 	for _, m := range w.fleet {
 		out = append(out, m.id)
 	}
-	for i := range personCount {
+	for i := range personCount + 1 { // and who operates
 		out = append(out, fmt.Sprintf("p-%02d", i))
 	}
 	return out
