@@ -89,7 +89,7 @@ func (r *Runner) policy() attempt.Policy {
 	return attempt.Policy{
 		Permissions: o.Permissions, Repos: o.Repositories.Allow, Harnesses: slices.Sorted(maps.Keys(o.Harnesses)), Origins: o.Origins,
 		EnvNames: o.EnvNames, Push: o.Push, AllowFile: o.AllowFile, MinFree: int64(o.MinFree),
-		Floors: floors, Models: models,
+		Floors: floors, Models: models, MemoryKept: int64(o.Memory.Keep), MemoryShare: int64(o.Memory.PerSlot),
 		Fetch: func(url string) (int, string) {
 			for _, opt := range o.Repositories.Options {
 				if fleet.MatchURL(opt.Match, url) {

@@ -220,6 +220,9 @@ func (r *Runner) freshDocker(ctx context.Context) fleet.Docker {
 	return d
 }
 
+// freshMemory looks at the memory now, in at most 3 s; nil where it is not known.
+func (r *Runner) freshMemory(ctx context.Context) *fleet.Memory { return r.sampler.Memory(ctx) }
+
 // listCaches gives the repositories with a cache here, nil where that can't be told.
 func (r *Runner) listCaches(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, diskTime)

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/runner/probe"
@@ -110,9 +111,9 @@ func TestSecondLargeJobIsDeclined(t *testing.T) {
 		g := h.assign(id, r.id)
 		eventually(t, "the second job to be declined", func() bool { return h.attempt(id, g).State == fleet.AttemptDeclined }, func() any { return h.attempt(id, g) })
 		x := h.job(id).Excluded
-		if len(x) != 1 || x[0].Code != fleet.Storage || !strings.Contains(x[0].Detail, "promised to other jobs") || x[0].Until == nil {
+		if len(x) != 1 || x[0].Code != fleet.StorageTight || !strings.Contains(x[0].Detail, "promised to other jobs") || x[0].Until == nil {
 			t.Errorf("excluded %+v", x)
-		} else if pause := x[0].Until.Sub(h.job(id).UpdatedAt); pause < fleet.HostFaultPause*9/10 || pause > fleet.HostFaultPause {
+		} else if pause := x[0].Until.Sub(h.job(id).UpdatedAt); pause < 50*time.Second || pause > time.Minute {
 			t.Errorf("it may come back after %s", pause)
 		}
 	}

@@ -159,7 +159,7 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 	r.ledger.restore(j.Attempts())
 	r.host = &attempt.Host{
 		Dir: r.cfg.Dir, Self: r.cfg.Self, Journal: j, Hub: r.link, Trees: r.trees, Policy: r.policy, Harness: r.harness,
-		Secrets: r.secrets, Space: space{r}, Docker: r.freshDocker, Environ: os.Environ, Logger: r.log, CredentialFile: filepath.Join(r.cfg.Dir, "git-credentials.yaml"),
+		Secrets: r.secrets, Space: space{r}, Docker: r.freshDocker, Memory: r.freshMemory, Environ: os.Environ, Logger: r.log, CredentialFile: filepath.Join(r.cfg.Dir, "git-credentials.yaml"),
 		Mark: r.mark(), Trouble: r.trouble, Dockerless: r.health.again,
 	}
 

@@ -194,6 +194,9 @@ func (a *Attempt) docker(ctx context.Context) error {
 // firstProbe looks, before anything is checked out, whether there is room for the
 // attempt and what else it needs. It gives what the job's directory has already.
 func (a *Attempt) firstProbe(ctx context.Context, p Policy) (has int64, err error) {
+	if err := a.memory(ctx, p); err != nil {
+		return 0, err
+	}
 	if err := a.docker(ctx); err != nil {
 		return 0, err
 	}
@@ -222,6 +225,9 @@ func (a *Attempt) secondProbe(ctx context.Context, ready *readiness) (fleet.Perm
 	}
 	a.cold = false
 	if err := a.admit(ctx, policy, ready.has, ready.dir); err != nil {
+		return "", err
+	}
+	if err := a.memory(ctx, policy); err != nil {
 		return "", err
 	}
 	return permissions, a.docker(ctx)

@@ -68,7 +68,8 @@ type Host struct {
 	Harness func(name string) (fleet.HarnessInfo, bool) // as detected here
 	Secrets func() (map[string]string, error)
 	Space   Space
-	Docker  func(context.Context) fleet.Docker // asked now; bounded in time
+	Docker  func(context.Context) fleet.Docker  // asked now; bounded in time
+	Memory  func(context.Context) *fleet.Memory // looked at now; bounded in time; nil: not known
 	Environ func() []string
 	Logger  *slog.Logger
 	// CredentialFile is the owner's git-credentials.yaml; it need not exist.

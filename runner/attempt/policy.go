@@ -21,6 +21,8 @@ type Policy struct {
 	AllowFile   bool                                        // repositories at paths of this machine
 	MinFree     int64                                       // bytes of free space below which nothing new begins
 	Floors      fleet.Floors                                // the same for automations, by owner and hub
+	MemoryKept  int64                                       // bytes of memory kept for everything but automations
+	MemoryShare int64                                       // bytes of memory that a job of an automation is expected to take
 	Models      map[string][]string                         // that jobs may name, by harness; none allows all
 	Fetch       func(url string) (depth int, filter string) // what is special about a repository; may be nil
 }

@@ -84,6 +84,14 @@ func (s *Sampler) Volume(ctx context.Context, path string) fleet.Volume {
 	return v
 }
 
+// Memory looks at the machine's memory, in at most 3 s; nil where it is not known.
+func (s *Sampler) Memory(ctx context.Context) *fleet.Memory {
+	bound, cancel := context.WithTimeout(ctx, commandTime)
+	defer cancel()
+	m, _ := ask(bound, &s.looks, "memory", "", s.readMemory)
+	return m
+}
+
 // file gives a path of the machine's own.
 func (s *Sampler) file(path string) string { return filepath.Join(s.root, path) }
 

@@ -14,6 +14,7 @@ const (
 	HealthUnknown  Code = "health_unknown" // no fresh sample
 	StorageTight   Code = "storage_tight"  // room enough for other jobs, and not for what this one may take
 	MemoryLow      Code = "memory_low"     // too little memory
+	MemoryTight    Code = "memory_tight"   // memory enough for other jobs, and not for what this one requires
 	DockerMissing  Code = "docker_missing" // Docker and Compose are not verified
 	BudgetSpent    Code = "budget_spent"   // the origin's budget has no room
 	RetryWaits     Code = "retry_waits"    // the pause before a retry
