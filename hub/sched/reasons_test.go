@@ -246,6 +246,9 @@ func TestExplainElse(t *testing.T) {
 	if s := why("a"); s != "waits for a runner: box-r1 is offline: it was not seen since this hub began to lead" {
 		t.Errorf("a follow-up is bound: %q", s)
 	}
+	if r := g.look(0, nil).Explain(g.get("a")).Runners[1]; r.Runner != "box-r2" || r.Code != fleet.OtherRunner || r.Detail != "does not hold the session that this follow-up resumes" || !strings.Contains(r.Change, "--fresh") {
+		t.Errorf("the other runner: %+v", r)
+	}
 	g.do(&state.RemoveRunner{ID: "r1"})
 	if s := why("a"); !strings.Contains(s, "box-r1") || !strings.Contains(s, "--fresh") {
 		t.Errorf("bound to a removed runner: %q", s)

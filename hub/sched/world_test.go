@@ -263,7 +263,8 @@ func TestPlans(t *testing.T) {
 }
 
 // TestNothingStarves: ten thousand jobs of several origins, priorities and wants find a
-// slot, with slots getting free at random.
+// slot, with slots getting free at random, over a day in which more comes than goes. No
+// job is passed over by one that came later than all of priority makes up for.
 func TestNothingStarves(t *testing.T) {
 	const jobs = 10_000
 	g := newRig(t)
@@ -283,7 +284,14 @@ func TestNothingStarves(t *testing.T) {
 		chance = chance*1664525 + 1013904223
 		return int(chance>>8) % n
 	}
+	const most = (2*fleet.MaxPriority + 1) * fleet.PriorityAge // the whole of priority, and a step begun
 	var under []run
+	var queue []*fleet.Job // in the order in which they came
+	could := func(j *fleet.Job, r fleet.RunnerID) bool {
+		it, _ := g.m.View().Runner(r)
+		w := wantOf(j)
+		return w.unable(it) == open
+	}
 	done, waited := 0, map[int]time.Duration{}
 	for n := 0; done < jobs; {
 		for range 200 {
@@ -299,10 +307,11 @@ func TestNothingStarves(t *testing.T) {
 						s.Origin = fleet.Origin{}
 					}
 				})
+				queue = append(queue, g.get(fleet.JobID(fmt.Sprintf("j%05d", n))))
 				n++
 			}
 		}
-		g.now = g.now.Add(time.Duration(random(10)) * time.Minute)
+		g.now = g.now.Add(time.Duration(random(30)) * time.Minute)
 		for id, p := range g.seen {
 			p.HealthAt = g.now
 			g.seen[id] = p
@@ -316,6 +325,23 @@ func TestNothingStarves(t *testing.T) {
 			under = append(under, run{job: j.ID, fence: f})
 			done++
 		}
+		placed := map[fleet.JobID]bool{}
+		for _, a := range p.Assign {
+			placed[a.Job] = true
+		}
+		queue = slices.DeleteFunc(queue, func(j *fleet.Job) bool { return placed[j.ID] })
+		for _, a := range p.Assign {
+			x := g.get(a.Job)
+			for _, y := range queue {
+				by := x.CreatedAt.Sub(y.CreatedAt)
+				if by <= most {
+					break
+				}
+				if y.Spec.Automated() == x.Spec.Automated() && could(y, a.Runner) {
+					t.Fatalf("%s went to %s before %s, which is %s older", x.ID, a.Runner, y.ID, by)
+				}
+			}
+		}
 		if len(p.Assign) == 0 && len(under) == 0 {
 			t.Fatalf("%d of %d jobs found a slot, and no other one does", done, n)
 		}
@@ -327,7 +353,7 @@ func TestNothingStarves(t *testing.T) {
 			return true
 		})
 	}
-	if waited[-10] < waited[10] {
+	if waited[-10] < waited[10] || waited[-10] < most {
 		t.Errorf("the least urgent waited %s at most, the most urgent %s", waited[-10], waited[10])
 	}
 }
