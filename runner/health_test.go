@@ -103,6 +103,24 @@ func TestSampleIsFreshAtEveryInstant(t *testing.T) {
 	}
 }
 
+// A sample that never ends holds up no heartbeat, the first one included.
+func TestSampleThatHangsHoldsUpNoHeartbeat(t *testing.T) {
+	take := func(ctx context.Context) fleet.Health { <-ctx.Done(); return fleet.Health{} }
+	sampling(t, 10*time.Second, take, func(_ *Runner, next func() wire.Heartbeat) {
+		begun, beats := time.Now(), 0
+		for last := begun; time.Since(begun) < time.Hour; last = time.Now() {
+			hb := next()
+			if hb.Health != nil || hb.Slots != 3 || hb.Declining != "" {
+				t.Fatalf("heartbeat %+v; want all slots offered and no sample", hb)
+			}
+			if late := time.Since(last); beats > 0 && late > 12*time.Second || beats == 0 && late > 0 {
+				t.Fatalf("heartbeat %d came after %v", beats, late)
+			}
+			beats++
+		}
+	})
+}
+
 // Where nothing is offered samples are seldom, and the first one after that is not late.
 func TestSamplesRestWithoutCapacity(t *testing.T) {
 	var samples atomic.Int32

@@ -116,6 +116,11 @@ func TestOfferedKeepsItsBounds(t *testing.T) {
 		if got.declining != "" && (got.base != 0 || automation != 0) {
 			t.Fatalf("declines, and offers %d and %d", got.base, automation)
 		}
+		for _, bytes := range []int64{h.Memory.Total, h.Memory.Available} {
+			if of := max(bytes-3072<<20, 0) / (4096 << 20); h.Memory.Total > 0 && bytes > 0 && int64(automation) > of {
+				t.Fatalf("offers %d slots for automations with %+v, of which %d may be had", automation, *h.Memory, of)
+			}
+		}
 		for _, most := range []struct {
 			on bool
 			n  Bound
