@@ -74,6 +74,13 @@ func TestAMachineInTroubleIsToldOf(t *testing.T) {
 		t.Errorf("%d alerts were posted; want 2", len(posted))
 	}
 	mu.Unlock()
+	// Whatever else a runner says of it, and whoever leads, there is one in five minutes.
+	said := n.hub.entries.now().Unix()
+	n.eventually("the next second", func() bool { return n.hub.entries.now().Unix() > said })
+	newTerm(n.hub).raisePressure(t.Context(), r.id, &fleet.Pressure{Volumes: []fleet.Volume{low}, Floor: 10 << 30})
+	if got := len(n.hub.entries.View().Alerts(9)); got != 2 {
+		t.Errorf("%d alerts after the same was said again; want 2", got)
+	}
 	var h api.HealthHistory
 	if code := n.call("GET", "/v1/runners/"+string(r.id)+"/health?window=1h", "", nil, &h); code != 200 || len(h.Points) == 0 || h.Points[0].Docker != fleet.DockerReady {
 		t.Errorf("the history: %d, %+v", code, h)

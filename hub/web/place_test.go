@@ -34,6 +34,7 @@ func TestRunnerShowsSlotsAndHealth(t *testing.T) {
 		Health: &fleet.Health{Age: 5 * time.Second, Workspace: fleet.Volume{Known: true, Free: 99}, UserIdle: -1}, HealthAt: time.Now().Add(-10 * time.Second)}
 	w := placed(t, map[fleet.RunnerID]*fleet.Presence{"r-lead": p})
 	w.enrolled("lead")
+	feed := w.events("/v1/events", "")
 	two := 2
 	w.must(&state.SetSlots{ID: "r-lead", Automation: &two})
 	id := get[api.Job](w, request{method: "POST", path: "/v1/jobs", role: fleet.RoleOperator, body: api.Submit{Kind: fleet.KindExec, Argv: []string{"true"}, Automation: "nightly"}}).ID
@@ -52,6 +53,9 @@ func TestRunnerShowsSlotsAndHealth(t *testing.T) {
 	w.must(&state.RecordHealth{Runners: []state.HealthReport{{ID: "r-lead", Free: 99, Memory: -1, Begun: []state.FaultReport{{Kind: fleet.FaultDisk, Detail: "99 B free"}}}}})
 	if h := show().Health; h.Class != api.HealthFaulty || len(h.Faults) != 1 || h.Faults[0].Detail != "99 B free" || h.Record == nil || len(h.Record.Changes) != 1 {
 		t.Errorf("health with a fault: %+v", h)
+	}
+	if e := feed.want("alert"); e.Alert == nil || e.Alert.Kind != state.AlertDisk || e.Alert.Runner != "r-lead" || !strings.Contains(e.Alert.Text, "99 B free") {
+		t.Errorf("the feed says %+v", e.Event)
 	}
 	p.HealthAt = time.Now().Add(-56 * time.Second) // with the age at its sending 61 s
 	if h := show().Health; h.Class != api.HealthUnknown || h.Fresh || h.Sample == nil || len(h.Faults) != 1 {
