@@ -115,6 +115,11 @@ func (l limits) put(o *fleet.Outcome, at time.Time) {
 	}
 	o.RetryAfterMS, o.StatedEnd = l.retryAfter.Milliseconds(), fleet.CutText(l.words, maxStated)
 	o.ResetAt = l.resetAt
+	// A burst is over soon unless a later end can be read: "please try again later" is none, and must not have the
+	// hub wait as long as for a window whose end it cannot tell.
+	if o.Class == fleet.ClassRateLimited && o.ResetAt == nil && l.retryAfter == 0 {
+		o.StatedEnd = ""
+	}
 	if o.ResetAt == nil && l.retryAfter > 0 && o.Class == fleet.ClassQuotaExhausted && !at.IsZero() {
 		t := at.Add(l.retryAfter).UTC()
 		o.ResetAt = &t

@@ -89,6 +89,8 @@ func TestStatedEnd(t *testing.T) {
 		{"Claude AI usage limit reached|1900000000", "limit reached|1900000000", "2030-03-17T17:46:40Z"},
 		{"Rate limit. Please try again in 6m0s.", "try again in 6m0s", ""},
 		{"insufficient_quota", "", ""},
+		{"exceeded retry limit, last status: 429 Too Many Requests", "", ""},
+		{"Usage limit reached. You may retry on the first of May.", "retry on the first of May", ""},
 	} {
 		l := parseLimits(c.text, at, berlin)
 		reset := ""
@@ -105,6 +107,34 @@ func TestStatedEnd(t *testing.T) {
 		o = fleet.Outcome{Class: fleet.ClassTaskFailed}
 		if l.put(&o, at); o.StatedEnd != "" {
 			t.Errorf("%q: a failure of the work has an end: %q", c.text, o.StatedEnd)
+		}
+	}
+}
+
+// What a burst says of its end counts where a time can be read in it, and where none can
+// it is over in a minute: words would have the hub wait for hours.
+func TestStatedEndOfBurst(t *testing.T) {
+	at := time.UnixMilli(sampleTime).UTC()
+	for _, c := range []struct{ text, told string }{
+		{"exceeded retry limit, last status: 429 Too Many Requests", ""},
+		{"Too many requests, please try again later.", ""},
+		{"Rate limit reached. Retry after a moment.", ""},
+		{"Rate limit reached. Please try again in 6m0s.", "try again in 6m0s"},
+		{"Too many requests. It resets 5pm (UTC).", "resets 5pm (UTC)"},
+	} {
+		o := fleet.Outcome{Class: fleet.ClassRateLimited}
+		if parseLimits(c.text, at, time.UTC).put(&o, at); strings.TrimRight(o.StatedEnd, ".") != c.told {
+			t.Errorf("%q: told as %q, want %q", c.text, o.StatedEnd, c.told)
+		}
+	}
+}
+
+// Nothing that the CLIs said where they were refused for a burst is a stated end.
+func TestSamplesOfBurstsStateNoEnd(t *testing.T) {
+	for _, name := range []string{"rate429", "noretry"} {
+		x := readSample(t, "codex", name)
+		if _, o := x.parse(t, ParseRequest{}, ExitInfo{Code: x.exit}); o.Class != fleet.ClassRateLimited || o.StatedEnd != "" || o.ResetAt != nil || o.RetryAfterMS != 0 {
+			t.Errorf("%s: %+v", name, o)
 		}
 	}
 }

@@ -17,8 +17,8 @@ var (
 	resetISO   = lazily(`\b(\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d))`)
 	// try again in 6m0s · in 1.5s · in 3 days 4 hours 5 minutes · after 30 seconds
 	resetWait = lazily(`(?i)\b(?:try again|retry|resets?|available)(?: again)? (?:in|after) ((?:\d+(?:\.\d+)? ?[a-z]+[ ,]*(?:and )?){1,5})`)
-	// What speaks of an end that none of these can read.
-	resetWords = lazily(`(?i)\b(?:resets?|try again|retry|renews?|available again)\b[^.;\n]{0,160}`)
+	// What speaks of an end that none of these can read. A bare "retry" does not: CLIs say "exceeded retry limit".
+	resetWords = lazily(`(?i)\b(?:resets?|try again|retry (?:in|after|at|on|when|once|from)|renews?|available again)\b[^.;\n]{0,160}`)
 	waitPart   = lazily(`(?i)(\d+(?:\.\d+)?) ?([a-z]+)`)
 )
 
