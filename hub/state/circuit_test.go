@@ -293,6 +293,34 @@ func TestLostRunner(t *testing.T) {
 	g.lasting()
 }
 
+// TestGoneWhenCancelledIsNotLost: a job that was cancelled before anything of it began, of
+// which the runner then says that nothing is there, opens no circuit; one that was not
+// cancelled, and one that was and of which nothing more is heard, do.
+func TestGoneWhenCancelledIsNotLost(t *testing.T) {
+	for _, x := range []struct {
+		name   string
+		cancel bool
+		end    func(f fleet.Fence) Command
+		opens  bool
+	}{
+		{"cancelled, and gone", true, func(f fleet.Fence) Command { return &AttemptGone{Job: "a", Fence: f, Rules: 1} }, false},
+		{"gone by itself", false, func(f fleet.Fence) Command { return &AttemptGone{Job: "a", Fence: f, Rules: 1} }, true},
+		{"cancelled, and silent", true, func(f fleet.Fence) Command { return &LoseAttempt{Job: "a", Fence: f, Detail: "silent", Rules: 1} }, true},
+	} {
+		g := ruledRig(t)
+		f := g.given(g.submit("a"), "r1")
+		g.do(&AcceptAttempt{Job: "a", Fence: f, Rules: 1})
+		if x.cancel {
+			g.do(&CancelJob{Job: "a"})
+		}
+		g.do(x.end(f))
+		if got := g.circuits(); (len(got) > 0) != x.opens {
+			t.Errorf("%s: circuits %q", x.name, got)
+		}
+		g.lasting()
+	}
+}
+
 // TestHostCircuits: a machine that gave work back for want of room gets none for ten
 // minutes; others stay as they are.
 func TestHostCircuits(t *testing.T) {

@@ -36,7 +36,9 @@ func (c *LoseAttempt) apply(t *txn) Result {
 
 func (t *txn) lose(j *fleet.Job, a *fleet.Attempt, detail string, rules int) {
 	a.State, a.Detail = fleet.AttemptLost, detail
-	if tu, _ := j.Find(a.Fence); rules > 0 {
+	// What a runner was told to stop, and says is gone, was not lost: it may have been
+	// stopped before any process of it began.
+	if tu, _ := j.Find(a.Fence); rules > 0 && !(a.Gone && a.Stop != "") {
 		t.lostRunner(j, tu, a)
 	}
 	if j.Current() != a || j.State != fleet.Running {
