@@ -17,9 +17,10 @@ func (a *app) alertsCommand() *cobra.Command {
 	var limit int
 	c := &cobra.Command{
 		Use: "alerts", Short: "What was told of faults of runners, newest first", GroupID: groupLook, Args: cobra.NoArgs,
-		Long: `List the alerts: low disk or memory, Docker lost, a runner offline with work waiting, recovered,
-storage pressure with what fills the disk. One fault of one machine is told once, and again no
-sooner than after 30 minutes. ` + "`tugline hub set alert_webhook URL`" + ` has them posted somewhere too.`,
+		Long: `List the alerts: low disk or memory, Docker lost, a runner offline, each of them over again, storage
+pressure with what fills the disk, and work that no runner that is there could take. One fault of
+one machine is told once, and again no sooner than after 30 minutes.
+` + "`tugline hub set alert_webhook URL`" + ` has them posted somewhere too.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 1 || limit > fleet.MaxAlerts {
 				return usage("--limit %d is not from 1 to %d", limit, fleet.MaxAlerts)

@@ -32,7 +32,11 @@ func (f *placeFlags) add(s *pflag.FlagSet, agent bool) {
 		s.Int64Var(&f.maxTokens, "max-tokens", 0, "`N` tokens to reserve of its origin's budget (default what such runs used so far)")
 	}
 	s.IntVar(&f.priority, "priority", 0, "`N` from -10 to 10: more goes first, and half an hour of waiting counts as one")
-	s.IntVar(&f.retries, "retries", fleet.MaxRetries, "at most `N` automatic runs more, 0 to 3, where its surroundings failed")
+	again := "at most `N` automatic runs more, 0 to 3, with --on-lost rerun"
+	if agent {
+		again = "at most `N` automatic runs more, 0 to 3, where its surroundings failed"
+	}
+	s.IntVar(&f.retries, "retries", fleet.MaxRetries, again)
 }
 
 // put checks the flags and puts them into a request.
