@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"slices"
+	"time"
 
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/shared/fleet"
@@ -24,10 +25,23 @@ func (l *term) deliver(ctx context.Context) {
 }
 
 // owedAlerts are those of which is neither recorded that they were delivered nor that they
-// were given up, oldest first.
+// were given up, oldest first. Reports of storage pressure come every few minutes for as
+// long as a disk is full; of one machine's only those are owed that came long enough after
+// the last one that was.
 func owedAlerts(v state.View) []*fleet.Alert {
-	out := slices.DeleteFunc(v.Alerts(fleet.MaxAlerts), func(a *fleet.Alert) bool { return a.Delivered != nil || a.Failed != "" })
-	slices.Reverse(out)
+	var out []*fleet.Alert
+	last := map[fleet.RunnerID]time.Time{}
+	for _, a := range slices.Backward(v.Alerts(fleet.MaxAlerts)) {
+		if a.Kind == state.AlertPressure {
+			if was, ok := last[a.Runner]; ok && a.At.Sub(was) < fleet.AlertEvery {
+				continue
+			}
+			last[a.Runner] = a.At
+		}
+		if a.Delivered == nil && a.Failed == "" {
+			out = append(out, a)
+		}
+	}
 	return out
 }
 

@@ -20,7 +20,8 @@ func (a *app) alertsCommand() *cobra.Command {
 		Long: `List the alerts: low disk or memory, Docker lost, a runner offline, each of them over again, storage
 pressure with what fills the disk, and work that no runner that is there could take. One fault of
 one machine is told once, and again no sooner than after 30 minutes.
-` + "`tugline hub set alert_webhook URL`" + ` has them posted somewhere too.`,
+` + "`tugline hub set alert_webhook URL`" + ` has them posted somewhere too; storage pressure, which is listed
+every 5 minutes while a disk is full, every 30.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 1 || limit > fleet.MaxAlerts {
 				return usage("--limit %d is not from 1 to %d", limit, fleet.MaxAlerts)

@@ -1,6 +1,8 @@
 package sched
 
 import (
+	"bytes"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,4 +71,56 @@ func TestPinnedJobWaits(t *testing.T) {
 	}
 	g.seen["r1"] = back
 	expect(t, g.pick(), "j>r1 k>r2")
+}
+
+// TestLearnedDocker: work that failed once for want of Docker goes to no machine without
+// it any more: not its next attempt, not what follows a success, not after the state was
+// read from disk.
+func TestLearnedDocker(t *testing.T) {
+	g := newRig(t)
+	g.runner("r1", 1)
+	p := g.seen["r1"]
+	p.Health.Docker = fleet.Docker{State: fleet.DockerAbsent}
+	g.seen["r1"] = p
+	g.job("j")
+	end := func(class fleet.FailureClass, d fleet.Decision) {
+		t.Helper()
+		plan := g.pick()
+		if len(plan.Assign) != 1 {
+			t.Fatalf("the plan is %q: %+v", plan.text(), g.look(0, nil).Explain(g.get("j")))
+		}
+		f := g.place(plan)[0]
+		g.do(&state.AcceptAttempt{Job: "j", Fence: f, Rules: 1})
+		g.do(&state.FinishAttempt{Job: "j", Fence: f, Class: class, Exit: fleet.Exit{Reason: "exited"}, Verdict: &fleet.Verdict{Decision: d}, Rules: 1})
+	}
+	waits := func(when string) {
+		t.Helper()
+		expect(t, g.pick(), "")
+		if r := g.look(0, nil).Explain(g.get("j")).Runners[0]; r.Runner != "box-r1" || r.Code != fleet.DockerMissing || !strings.Contains(r.Detail, "has no Docker") {
+			t.Errorf("%s: explained as %+v", when, r)
+		}
+	}
+	end(fleet.ClassDocker, fleet.Reject)
+	g.do(&state.ResetCircuit{ID: "host/r1/-/-/-/docker"})
+	g.later(fleet.RetryPause)
+	waits("the next attempt")
+	p = g.seen["r1"]
+	p.Health = well()
+	g.seen["r1"] = p
+	end(fleet.ClassOK, fleet.Accept)
+	if s := g.get("j").State; s != fleet.Succeeded {
+		t.Fatalf("with Docker it is %s", s)
+	}
+	p.Health.Docker = fleet.Docker{State: fleet.DockerAbsent}
+	g.do(&state.FollowUp{Job: "j"})
+	waits("after a success")
+	var b bytes.Buffer
+	if err := g.m.Snapshot()(&b); err != nil {
+		t.Fatal(err)
+	}
+	g.m = state.New()
+	if err := g.m.Restore(&b); err != nil {
+		t.Fatal(err)
+	}
+	waits("after a restart")
 }

@@ -462,6 +462,42 @@ func TestPrompt(t *testing.T) {
 	}
 }
 
+// TestDockerIsAskedOf: a runner is told of a job's need for Docker, whether it was asked
+// for or learned by an attempt that failed without.
+func TestDockerIsAskedOf(t *testing.T) {
+	t.Parallel()
+	h := newHub(t)
+	a := h.enrolled()
+	k := a.link()
+	told := func(f fleet.Fence) bool {
+		t.Helper()
+		for _, l := range a.beat(k).Desired {
+			if l.Fence == f {
+				var as wire.Assignment
+				if err := wire.Decode(l.Body, &as); err != nil {
+					t.Fatal(err)
+				}
+				return as.Docker
+			}
+		}
+		t.Fatal("the attempt is not in the desired set")
+		return false
+	}
+	j, f := h.assign(a.id)
+	if told(f) {
+		t.Error("a job that never needed Docker is said to need it")
+	}
+	h.must(&state.AcceptAttempt{Job: j, Fence: f, Rules: 1})
+	h.must(&state.FinishAttempt{Job: j, Fence: f, Class: fleet.ClassDocker, Exit: fleet.Exit{Code: 1, Reason: "exited"}, Verdict: &fleet.Verdict{Decision: fleet.Reject}, Rules: 1})
+	h.must(&state.RetryJob{Job: j})
+	if f = h.must(&state.AssignJob{Job: j, Runner: a.id, Turn: 1, Attempts: 1, Slots: 9, Base: 9}).Fence; !told(f) {
+		t.Error("what was learned of a job is not told")
+	}
+	if _, f = h.assign(a.id, func(s *state.SubmitJob) { s.Spec.Needs = &fleet.Needs{Docker: true} }); !told(f) {
+		t.Error("what a job asks for is not told")
+	}
+}
+
 // TestLive passes partial events of the current attempt on.
 func TestLive(t *testing.T) {
 	t.Parallel()
