@@ -490,6 +490,7 @@ func TestDockerIsAskedOf(t *testing.T) {
 	h.must(&state.AcceptAttempt{Job: j, Fence: f, Rules: 1})
 	h.must(&state.FinishAttempt{Job: j, Fence: f, Class: fleet.ClassDocker, Exit: fleet.Exit{Code: 1, Reason: "exited"}, Verdict: &fleet.Verdict{Decision: fleet.Reject}, Rules: 1})
 	h.must(&state.RetryJob{Job: j})
+	h.must(&state.ResetCircuit{ID: fleet.CircuitID(fleet.ScopeHost, fleet.CircuitDocker, a.id, "", "", "")})
 	if f = h.must(&state.AssignJob{Job: j, Runner: a.id, Turn: 1, Attempts: 1, Slots: 9, Base: 9}).Fence; !told(f) {
 		t.Error("what was learned of a job is not told")
 	}
