@@ -1,6 +1,8 @@
 package harness
 
 import (
+	"cmp"
+	"fmt"
 	"regexp"
 	"strings"
 	"time"
@@ -161,9 +163,9 @@ func (s *stream) ended(x ExitInfo, started bool, interruptCode int) fleet.Outcom
 	case started && x.Code == interruptCode && interruptCode != 0:
 		o.Class, o.Detail = fleet.ClassCancelled, "ended in mid-turn without a word, as it does when it is interrupted"
 	case started:
-		o.Class, o.Detail = fleet.ClassCrashed, "ended in mid-turn: "+lastLines(stderr)
+		o.Class, o.Detail = fleet.ClassCrashed, "ended in mid-turn: "+lastWords(x, stderr)
 	case x.Code != 0:
-		o.Class, o.Detail = fleet.ClassHarnessStartup, lastLines(stderr)
+		o.Class, o.Detail = fleet.ClassHarnessStartup, lastWords(x, stderr)
 		// Of what a CLI may say before it gives up, only this is told apart with certainty.
 		switch c, _ := classify(stderr, 0); c {
 		case fleet.ClassQuotaExhausted, fleet.ClassModelUnavailable, fleet.ClassAuth:
@@ -174,6 +176,11 @@ func (s *stream) ended(x ExitInfo, started bool, interruptCode int) fleet.Outcom
 		o.Class, o.Detail = fleet.ClassUnknown, "ended with exit code 0 and without a word"
 	}
 	return o
+}
+
+// lastWords gives what a CLI said last, or that it said nothing: somebody is told it as the reason.
+func lastWords(x ExitInfo, stderr string) string {
+	return cmp.Or(lastLines(stderr), fmt.Sprintf("exit code %d, without a word", x.Code))
 }
 
 // timedOut tells an end by the clock: nothing was heard for too long, or the time was up.

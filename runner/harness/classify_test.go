@@ -167,3 +167,20 @@ func TestAnswerThatBrokeOff(t *testing.T) {
 		}
 	}
 }
+
+// TestEndWithoutAWord: the detail of an end is what people are told as its reason, in a circuit too. One that is
+// empty, or ends at a colon, tells them nothing.
+func TestEndWithoutAWord(t *testing.T) {
+	for _, cli := range []string{"codex", "claude", "opencode"} {
+		h, _ := Lookup(cli)
+		_, o := h.Parser(ParseRequest{}).End(ExitInfo{Code: 127, Reason: "exited"})
+		if o.Class != fleet.ClassHarnessStartup || o.Detail != "exit code 127, without a word" {
+			t.Errorf("%s that says nothing: %s (%q)", cli, o.Class, o.Detail)
+		}
+	}
+	p := claudeHarness.Parser(ParseRequest{})
+	p.Frame(fleet.Frame{Kind: fleet.FrameStdout, Payload: []byte(`{"type":"system","subtype":"init","session_id":"5ee8835e-6c30-4706-b4c9-9a62b0402237"}` + "\n")})
+	if _, o := p.End(ExitInfo{Code: 3, Reason: "exited"}); o.Class != fleet.ClassCrashed || o.Detail != "ended in mid-turn: exit code 3, without a word" {
+		t.Errorf("in mid-turn: %s (%q)", o.Class, o.Detail)
+	}
+}
