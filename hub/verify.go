@@ -20,7 +20,7 @@ func judge(j *fleet.Job, _ *fleet.Turn, f *wire.Finished) *fleet.Verdict {
 	if e := f.Evidence; e != nil && e.CommitCount > 0 {
 		return nil // the bundle must be checked
 	}
-	v := gate.Judge(j.Spec, &fleet.Attempt{Exit: &f.Exit, Failure: f.Class, Detail: f.Detail, Evidence: f.Evidence})
+	v := gate.Judge(j.Spec, &fleet.Attempt{Exit: &f.Exit, Failure: f.Class, Detail: f.Detail, Evidence: f.Evidence, Acted: f.Acted, SessionID: f.SessionID})
 	if v.Decision == fleet.Unknown {
 		return nil
 	}

@@ -73,7 +73,7 @@ func agent(spec fleet.Spec, a *fleet.Attempt, v verdict) fleet.Verdict {
 	case fleet.ClassTaskFailed:
 		return v(fleet.Reject, "the agent reports failure: %s", detail(a))
 	default:
-		return v(fleet.Reject, "%s: %s", a.Failure, detail(a))
+		return v(fleet.Reject, "%s: %s%s", a.Failure, detail(a), final(a))
 	}
 	e := a.Evidence
 	switch {
@@ -112,6 +112,14 @@ func detail(a *fleet.Attempt) string {
 		return a.Detail
 	}
 	return fmt.Sprintf("exit code %d", a.Exit.Code)
+}
+
+// final says why an end that another try, or another choice, might have mended is final.
+func final(a *fleet.Attempt) string {
+	if (a.Failure.Provider() || a.Failure == fleet.ClassCrashed) && a.Acted && a.SessionID == "" {
+		return "; not tried again: a tool ran already, and there is no session to go on with"
+	}
+	return ""
 }
 
 func count(n int) string {

@@ -163,6 +163,9 @@ func TestWords(t *testing.T) {
 		{fleet.Spec{Kind: fleet.KindAgent}, fleet.Attempt{Exit: ok, Failure: fleet.ClassOK, Evidence: &fleet.Evidence{}}, "ask: there is no repository, so nothing but the answer shows what was done"},
 		{agent, fleet.Attempt{Exit: &fleet.Exit{Code: 1}, Failure: fleet.ClassUnknown}, "ask: the agent ended without saying how: exit code 1"},
 		{agent, fleet.Attempt{Exit: ok, Failure: fleet.ClassAuth, Detail: "sign in"}, "reject: auth: sign in"},
+		{agent, fleet.Attempt{Exit: ok, Failure: fleet.ClassQuotaExhausted, Detail: "no credits", Acted: true, SessionID: "s"}, "reject: quota_exhausted: no credits"},
+		{agent, fleet.Attempt{Exit: ok, Failure: fleet.ClassQuotaExhausted, Detail: "no credits", Acted: true}, "reject: quota_exhausted: no credits; not tried again: a tool ran already, and there is no session to go on with"},
+		{agent, fleet.Attempt{Exit: ok, Failure: fleet.ClassTimeout, Detail: "too long", Acted: true}, "reject: timeout: too long"},
 		{agent, fleet.Attempt{Exit: ok, Failure: fleet.ClassTaskFailed, Detail: "tests fail"}, "reject: the agent reports failure: tests fail"},
 	} {
 		v := Judge(c.spec, &c.a)
