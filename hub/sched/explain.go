@@ -125,7 +125,7 @@ func (b *Board) sum(w *wanted, j *fleet.Job, vs []verdict) Reason {
 		if r, ok := b.v.Runner(w.bound); ok && r.Removed {
 			return Reason{
 				Code: fleet.SessionGone, Change: "cancel it and ask again with --fresh",
-				Detail: fmt.Sprintf("the runner %s, which holds the session that this follow-up resumes, was removed; cancel it and ask again with --fresh", r.Name),
+				Detail: fmt.Sprintf("the runner %s, which holds %s, was removed; cancel it and ask again with --fresh", r.Name, boundBy(j)),
 			}
 		}
 	}

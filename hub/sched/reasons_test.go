@@ -254,3 +254,31 @@ func TestExplainElse(t *testing.T) {
 		t.Errorf("bound to a removed runner: %q", s)
 	}
 }
+
+// TestWhyItIsBound: a turn may be bound to a runner by what it did there itself, or by what
+// was asked for, and is not always a follow-up that resumes a session.
+func TestWhyItIsBound(t *testing.T) {
+	g := newRig(t)
+	g.runner("r1", 1)
+	g.runner("r2", 1)
+	other := func(job string) string {
+		for _, r := range g.look(0, nil).Explain(g.get(fleet.JobID(job))).Runners {
+			if r.Code == fleet.OtherRunner {
+				return r.Runner + " " + r.Detail + " → " + r.Change
+			}
+		}
+		return ""
+	}
+	g.job("a", func(s *fleet.Spec) { s.On = "r1" })
+	f := g.place(g.pick())[0]
+	g.do(&state.AcceptAttempt{Job: "a", Fence: f, Rules: 1})
+	g.do(&state.FinishAttempt{Job: "a", Fence: f, Rules: 1, Class: fleet.ClassQuotaExhausted, Acted: true, SessionID: "s", Exit: fleet.Exit{Reason: "exited", Code: 1}, Verdict: &fleet.Verdict{Decision: fleet.Reject}})
+	if got, want := other("a"), "box-r2 does not hold the session of attempt 1, with which the job goes on → cancel it; a follow-up with --fresh begins without it"; got != want {
+		t.Errorf("an attempt that did something:\n got %s\nwant %s", got, want)
+	}
+	g.do(&state.CancelJob{Job: "a"})
+	g.do(&state.FollowUp{Job: "a", Fresh: true, On: "r2"})
+	if got, want := other("a"), "box-r1 is not the runner that this follow-up asks for → a follow-up with --fresh, and without --on, goes to any runner"; got != want {
+		t.Errorf("a fresh one elsewhere:\n got %s\nwant %s", got, want)
+	}
+}

@@ -3,6 +3,7 @@ package sched
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,7 +24,7 @@ func (b *Board) tell(what bar, w *wanted, j *fleet.Job, c *candidate) Reason {
 	case conflict:
 		return say("an admin who removes it and enrols the right machine anew", "is refused until a person decides: %s", c.r.Conflict)
 	case sessionGone:
-		return say("a follow-up with --fresh begins without the session", "does not hold the session that this follow-up resumes")
+		return tellBound(r, j)
 	case notAsked:
 		return say("the job is for "+w.on+" alone; submit it without --on for any runner", "is not the runner asked for (%s)", w.on)
 	case noLabel:
@@ -132,6 +133,37 @@ func (b *Board) tellHold(r Reason, c *candidate) Reason {
 	}
 	r.Detail += ifAny(": "+h.Reason, h.Reason != "")
 	return r
+}
+
+// tellBound says why a turn goes to another runner alone.
+func tellBound(r Reason, j *fleet.Job) Reason {
+	if t := j.Turn(); t.Fresh && begunOn(t) == nil {
+		r.Detail, r.Change = "is not the runner that this follow-up asks for", "a follow-up with --fresh, and without --on, goes to any runner"
+		return r
+	}
+	r.Detail, r.Change = "does not hold "+boundBy(j), "cancel it; a follow-up with --fresh begins without it"
+	return r
+}
+
+// boundBy says what there is on one runner alone that the newest turn goes on with.
+func boundBy(j *fleet.Job) string {
+	if t := j.Turn(); t.N == 1 || t.Fresh {
+		if a := begunOn(t); a != nil {
+			return fmt.Sprintf("the session of attempt %d, with which the job goes on", a.N)
+		}
+	}
+	return "the session that this follow-up resumes"
+}
+
+// begunOn gives the newest attempt that did something on the runner which the turn is
+// bound to.
+func begunOn(t *fleet.Turn) *fleet.Attempt {
+	for _, a := range slices.Backward(t.Attempts) {
+		if a.Acted && a.Runner == t.On {
+			return a
+		}
+	}
+	return nil
 }
 
 // tellOff says why the runner has no slot for automation.
