@@ -170,8 +170,7 @@ func (l *term) watchHealth(ctx context.Context) {
 			continue
 		}
 		if offline {
-			view := l.hub.entries.View()
-			l.report(ctx, offlines(view.Runners(), l.lease(view), l.hub.entries.now()))
+			l.missing(ctx)
 		}
 		for reports := v.take(reportsAtOnce, time.Now()); len(reports) > 0 && ctx.Err() == nil; reports = v.take(reportsAtOnce, time.Now()) {
 			l.report(ctx, reports)
@@ -180,6 +179,12 @@ func (l *term) watchHealth(ctx context.Context) {
 			l.raisePressure(ctx, id, p)
 		}
 	}
+}
+
+// missing records which machines went, and which came back.
+func (l *term) missing(ctx context.Context) {
+	view := l.hub.entries.View()
+	l.report(ctx, offlines(view.Runners(), l.lease(view), l.hub.entries.now()))
 }
 
 // report records what was seen of machines, some at a time.
