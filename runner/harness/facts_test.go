@@ -111,6 +111,39 @@ func TestStatedEnd(t *testing.T) {
 	}
 }
 
+// A time without a zone is one of the machine that the CLI ran on, for every CLI, unless
+// its job had a zone of its own.
+func TestTimesAreOfTheMachinesZone(t *testing.T) {
+	was := time.Local
+	t.Cleanup(func() { time.Local = was })
+	const words = "You've hit your usage limit. Try again at 5:46 PM."
+	lines := map[string][]string{
+		"codex":    {`{"type":"turn.started"}`, `{"type":"turn.failed","error":{"message":"` + words + `"}}`},
+		"claude":   {`{"type":"system","subtype":"init","session_id":"s","model":"m"}`, `{"type":"result","subtype":"success","is_error":true,"result":"You've hit your limit · resets 5:46pm"}`},
+		"opencode": {`{"driver":"opencode","event":"session","sessionID":"ses_1"}`, `{"driver":"opencode","event":"error","error":{"name":"APIError","data":{"message":"` + words + `","statusCode":429,"isRetryable":false}}}`},
+	}
+	for zone, want := range map[string]string{"Asia/Kolkata": "12:16", "America/New_York": "22:46", "UTC": "17:46"} {
+		z, err := time.LoadLocation(zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for cli, lines := range lines {
+			for local, req := range map[*time.Location]ParseRequest{z: {}, was: {Zone: z}} {
+				time.Local = local
+				h, _ := Lookup(cli)
+				p := h.Parser(req)
+				for _, line := range lines {
+					p.Frame(fleet.Frame{Kind: fleet.FrameStdout, At: sampleTime, Payload: []byte(line + "\n")})
+				}
+				_, o := p.End(ExitInfo{Code: 1})
+				if o.ResetAt == nil || o.ResetAt.UTC().Format("15:04") != want {
+					t.Errorf("%s in %s: %+v; want the end at %s UTC", cli, zone, o, want)
+				}
+			}
+		}
+	}
+}
+
 // What a burst says of its end counts where a time can be read in it, and where none can
 // it is over in a minute: words would have the hub wait for hours.
 func TestStatedEndOfBurst(t *testing.T) {
