@@ -89,6 +89,7 @@ func circuitWhy(c *api.Circuit, now time.Time) string {
 
 func (a *app) circuitResetCommand() *cobra.Command {
 	var b api.ResetCircuit
+	var generation uint64
 	c := &cobra.Command{
 		Use: "reset CIRCUIT", Short: "Close a circuit, by its key or id", Args: exactly("CIRCUIT"), ValidArgsFunction: a.completeCircuits,
 		Long: `Close a circuit: work goes there again at once. For one that is blocked, say what was repaired;
@@ -97,6 +98,9 @@ it is recorded with your name.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := given(cmd, "reason", "repaired"); err != nil {
 				return err
+			}
+			if cmd.Flags().Changed("generation") {
+				b.Generation = &generation
 			}
 			var k api.Circuit
 			if done, err := a.answer(cmd.Context(), acting("/v1/circuits/"+url.PathEscape(args[0])+"/reset", b), &k); done {
@@ -108,6 +112,7 @@ it is recorded with your name.`,
 	}
 	c.Flags().StringVar(&b.Repaired, "repaired", "", "`TEXT` that names what was repaired; a blocked circuit asks for it")
 	c.Flags().StringVar(&b.Reason, "reason", "", "`TEXT` for the record")
+	c.Flags().Uint64Var(&generation, "generation", 0, "only while its recovery generation is `N`, as --json shows it")
 	return a.jsonFlag(c)
 }
 

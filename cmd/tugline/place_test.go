@@ -75,6 +75,7 @@ func TestHoldsBecomeTheRequest(t *testing.T) {
 		{"runner drain studio --deadline 30m --then cancel --for 3h", "POST /v1/runners/studio/drain", `{"for":"3h0m0s","deadline":"30m0s","then":"cancel"}`},
 		{"runner resume studio", "POST /v1/runners/studio/resume", `{}`},
 		{"circuit reset 3fa9c01b77 --repaired cable", "POST /v1/circuits/3fa9c01b77/reset", `{"repaired":"cable"}`},
+		{"circuit reset 3fa9c01b77 --repaired cable --generation 0", "POST /v1/circuits/3fa9c01b77/reset", `{"repaired":"cable","recovery_generation":0}`},
 		{"circuit open --provider openai --model gpt-5.2 --reason odd --for 1h", "POST /v1/circuits/open", `{"scope":"model","provider":"openai","model":"gpt-5.2","for":"1h0m0s","reason":"odd"}`},
 		{"circuit open --provider openai --runner studio --reason odd", "POST /v1/circuits/open", `{"scope":"provider","runner":"studio","provider":"openai","reason":"odd"}`},
 		{"circuit open --runner studio --reason call", "POST /v1/circuits/open", `{"scope":"host","runner":"studio","reason":"call"}`},

@@ -52,7 +52,10 @@ func (s *Server) circuitRoutes() {
 			key := fleet.CircuitKey(c.ID)
 			return nil, wrong(fleet.BadRequest, "circuit %s is blocked; name what was repaired: `tugline circuit reset %s --repaired TEXT`", key, key)
 		}
-		return s.changeCircuit(ctx, *c, &state.ResetCircuit{ID: c.ID, Reason: b.Reason, Repaired: b.Repaired, Generation: &c.Generation})
+		if b.Generation == nil {
+			b.Generation = &c.Generation
+		}
+		return s.changeCircuit(ctx, *c, &state.ResetCircuit{ID: c.ID, Reason: b.Reason, Repaired: b.Repaired, Generation: b.Generation})
 	}))
 	open := op(http.MethodPost, "/v1/circuits/open", "open-circuit", "Keep work away from a runner, a provider or a model", fleet.RoleOperator)
 	huma.Register(s.api, open, wrap(s, func(ctx context.Context, in *struct{ Body api.OpenCircuit }) (*circuitOut, error) {

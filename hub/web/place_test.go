@@ -227,6 +227,19 @@ func TestCircuits(t *testing.T) {
 	if a := get[api.AuditRecords](w, request{method: "GET", path: "/v1/audit", role: fleet.RoleAdmin}).Records; len(a) < 2 || a[1].Actor != "t-operator" || !strings.Contains(a[1].Detail, "they mended it") {
 		t.Errorf("audit: %+v", a)
 	}
+	// What was repaired is the circuit as it was looked at, and not what came after that.
+	open(api.OpenCircuit{Scope: fleet.ScopeModel, Provider: "openai", Model: "gpt-5.2", Reason: "odd again"})
+	again := request{method: "POST", path: "/v1/circuits/" + b.Key + "/reset", role: fleet.RoleOperator, body: api.ResetCircuit{Repaired: "they mended it", Generation: &b.Generation}}
+	if p := w.refuses(again, 409, fleet.Conflict); !strings.Contains(p.Detail, "its recovery generation is 1, not 0") {
+		t.Errorf("repaired as it was before: %q", p.Detail)
+	}
+	if got := list(""); len(got) != 2 {
+		t.Errorf("listed after the refusal: %+v", got)
+	}
+	again.body = `{"repaired":"and once more","recovery_generation":1}`
+	if r := get[api.Circuit](w, again); r.State != fleet.CircuitClosed || r.Generation != 2 {
+		t.Errorf("repaired as it is: %+v", r)
+	}
 	was := w.View().Meta().Index
 	for name, c := range map[string]struct {
 		body api.OpenCircuit

@@ -18,8 +18,9 @@ type Circuits struct {
 
 // ResetCircuit is the body of POST /v1/circuits/{id}/reset.
 type ResetCircuit struct {
-	Reason   string `json:"reason,omitempty" doc:"at most 200 characters"`
-	Repaired string `json:"repaired,omitempty" doc:"what was repaired, at most 200 characters; a blocked circuit asks for it"`
+	Reason     string  `json:"reason,omitempty" doc:"at most 200 characters"`
+	Repaired   string  `json:"repaired,omitempty" doc:"what was repaired, at most 200 characters; a blocked circuit asks for it"`
+	Generation *uint64 `json:"recovery_generation,omitempty" doc:"that of the circuit as it was looked at: one that was repaired since is left as it is"`
 }
 
 // OpenCircuit is the body of POST /v1/circuits/open.
