@@ -17,8 +17,10 @@ func (a *app) budgetCommand() *cobra.Command {
 	c := group("budget", "Budgets: what people and automations may spend", groupLook,
 		a.budgetListCommand(), a.budgetSetCommand(), a.budgetRemoveCommand())
 	c.Long = `Budgets bound what an origin of jobs may spend: manual (what people ask for), automation (all of
-them together) or automation:NAME. An attempt reserves the most that it may use before it starts
-and gives back what it did not; jobs for which there is no room wait.`
+them together) or automation:NAME. An attempt reserves a run, its time limit and its tokens before it
+starts, and gives back what it did not use; jobs for which there is no room wait. Its tokens are the
+job's --max-tokens, or else what runs used on average: one that uses more is not stopped, and the
+excess counts against what comes after it.`
 	return c
 }
 

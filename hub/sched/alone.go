@@ -57,10 +57,13 @@ func (b *Board) tellAlone(j *fleet.Job) Reason {
 		r.Code, r.Detail = fleet.KeyHeld, fmt.Sprintf("waits for job %s, which holds the concurrency key %q", by, j.Spec.ConcurrencyKey)
 		r.Change = fmt.Sprintf("the end of job %s", by)
 	case noBudget:
-		r.Code, r.Change = fleet.BudgetSpent, "the end of a run under it, a new window, or more: `tugline budget set`"
+		r.Code = fleet.BudgetSpent
 		for _, key := range j.Spec.Origin.OriginKeys() {
 			if u := b.spent[key]; u != nil && r.Detail == "" {
-				_, r.Detail, _ = u.Room(&j.Spec, b.l.Now)
+				if _, r.Detail, _ = u.Room(&j.Spec, b.l.Now); r.Detail != "" {
+					r.Change = ifAny("the end of a run under it, ", len(u.Held) > 0) + ifAny("a new window, ", r.Until != nil)
+					r.Change += ifAny("or ", r.Change != "") + "more: `tugline budget set`"
+				}
 			}
 		}
 	case begun:

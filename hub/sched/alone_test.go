@@ -36,7 +36,14 @@ func TestAlone(t *testing.T) {
 			g.do(&state.SetBudget{Budget: fleet.Budget{Origin: fleet.Manual, Runs: 1, Window: time.Hour}})
 			g.place(g.pick())
 			g.job("j2")
-		}, fleet.BudgetSpent, "the budget of manual has no room: 1 of 1 runs", time.Hour, "`tugline budget set`"},
+		}, fleet.BudgetSpent, "the budget of manual has no room: 1 of 1 runs", time.Hour, "the end of a run under it, a new window, or more: `tugline budget set`"},
+		{"a budget without a window", func(g *rig) {
+			g.do(&state.SetBudget{Budget: fleet.Budget{Origin: fleet.Manual, Wall: 2 * time.Hour}})
+			f := g.place(g.pick())[0]
+			g.do(&state.AcceptAttempt{Job: "j", Fence: f, Rules: 1})
+			g.do(&state.FinishAttempt{Job: "j", Fence: f, Exit: fleet.Exit{Reason: "exited"}, StartedAt: g.now, FinishedAt: g.now.Add(30*time.Minute + time.Second/3), Rules: 1})
+			g.job("j2")
+		}, fleet.BudgetSpent, "the budget of manual has no room: 30m0s of 2h0m0s are used or held, and a run may take 2h0m0s", 0, "more: `tugline budget set`"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := newRig(t)
@@ -50,7 +57,7 @@ func TestAlone(t *testing.T) {
 			p := g.pick()
 			expect(t, p, "")
 			e := g.look(0, nil).Explain(g.get(id))
-			if e.Code != c.code || e.Summary != c.detail || e.Change == "" || !strings.Contains(e.Change, c.change) {
+			if e.Code != c.code || e.Summary != c.detail || e.Change == "" || !strings.HasPrefix(e.Change, c.change) {
 				t.Errorf("explained as %+v", e)
 			}
 			if w := g.look(0, nil).Why(g.get(id)); w.Detail != e.Summary {

@@ -87,7 +87,7 @@ func (b *Budget) Room(s *Spec, now time.Time) (r Reservation, refused string, un
 			if r.Wall > n.Wall {
 				until = nil
 			}
-			return Reservation{}, fmt.Sprintf("the budget of %s has no room: %s of %s are used or held, and a run may take %s", b.Origin, use.Wall, n.Wall, r.Wall), until
+			return Reservation{}, fmt.Sprintf("the budget of %s has no room: %s of %s are used or held, and a run may take %s", b.Origin, use.Wall.Round(time.Second), n.Wall, r.Wall), until
 		}
 	}
 	r.Wall = max(r.Wall, 0)
