@@ -116,6 +116,8 @@ func TestReasons(t *testing.T) {
 		{name: "a higher floor", spec: auto, do: func(g *rig) { g.do(&state.Set{Name: fleet.SettingFloorSelect, Value: "300GiB"}) }, code: fleet.Storage, detail: "automation needs 300.0 GiB", change: "free 100.0 GiB at /work"},
 		{name: "memory", spec: needs(fleet.Needs{Memory: 32 << 30})},
 		{name: "memory low", spec: needs(fleet.Needs{Memory: 33 << 30}), code: fleet.MemoryLow, detail: "has 32.0 GiB of memory available, and the job needs 33.0 GiB", change: "free 1.0 GiB of memory"},
+		{name: "more memory than there is", spec: needs(fleet.Needs{Memory: 65 << 30}), code: fleet.MemoryLow, detail: "the job needs 65.0 GiB", change: "more than the 64.0 GiB in all of memory there, or asking for less"},
+		{name: "more disk than there is", spec: needs(fleet.Needs{Disk: 501 << 30}), code: fleet.Storage, detail: "the job needs 501.0 GiB", change: "more than the 500.0 GiB in all at /work, or asking for less"},
 		{name: "memory not known", spec: needs(fleet.Needs{Memory: 1}), seen: health(func(h *fleet.Health) { h.Memory = nil }), code: fleet.HealthUnknown, detail: "cannot tell how much memory is available", change: "its next sample"},
 		{name: "declining", seen: func(p *fleet.Presence) { p.Declining = "low disk" }, code: fleet.OwnerPolicy, detail: "takes nothing now: low disk", change: "its owner's rules"},
 		{name: "automation off", spec: auto, do: func(g *rig) { g.do(&state.SetSlots{ID: "r1", Automation: &none}) }, code: fleet.AutomationOff, detail: "has no slots for automation: they are turned off on the hub", change: "`tugline runner slots box-r1 --automation 1`"},

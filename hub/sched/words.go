@@ -83,10 +83,10 @@ func (b *Board) tell(what bar, w *wanted, j *fleet.Job, c *candidate) Reason {
 		if w.automated() && b.floor >= need {
 			need, whose = b.floor, "automation needs"
 		}
-		return say(fmt.Sprintf("free %s at %s", size(need-c.avail), pathOf(c.health.Workspace)), "has %s free at %s%s, and %s %s", size(c.health.Workspace.Free), pathOf(c.health.Workspace), c.promised(), whose, size(need))
+		return say(freeing(need, c.avail, c.health.Workspace.Total, "at "+pathOf(c.health.Workspace)), "has %s free at %s%s, and %s %s", size(c.health.Workspace.Free), pathOf(c.health.Workspace), c.promised(), whose, size(need))
 	case cacheLow:
 		v := c.health.Cache
-		return say(fmt.Sprintf("free %s at %s", size(b.floor-v.Free), pathOf(v)), "has %s free at %s, where repositories are cached, and automation needs %s", size(v.Free), pathOf(v), size(b.floor))
+		return say(freeing(b.floor, v.Free, v.Total, "at "+pathOf(v)), "has %s free at %s, where repositories are cached, and automation needs %s", size(v.Free), pathOf(v), size(b.floor))
 	case inodesLow:
 		v := c.health.Workspace
 		if !fewInodes(v) {
@@ -94,7 +94,7 @@ func (b *Board) tell(what bar, w *wanted, j *fleet.Job, c *candidate) Reason {
 		}
 		return say("delete files at "+pathOf(v), "has %d of %d inodes free at %s, less than %d %%", v.Inodes, v.Nodes, pathOf(v), inodesLeast)
 	case memoryLow:
-		return say("free "+size(w.needs.Memory-c.health.Memory.Available)+" of memory there", "has %s of memory available, and the job needs %s", size(c.health.Memory.Available), size(w.needs.Memory))
+		return say(freeing(w.needs.Memory, c.health.Memory.Available, c.health.Memory.Total, "of memory there"), "has %s of memory available, and the job needs %s", size(c.health.Memory.Available), size(w.needs.Memory))
 	case declining:
 		return say("its owner's rules, or what they go by", "takes nothing now: %s", c.declining)
 	case autoOff:
@@ -232,6 +232,14 @@ func (c *candidate) unknown(what bar) string {
 func (c *candidate) promised() string {
 	n := c.health.Workspace.Free - c.avail
 	return ifAny(", "+size(n)+" of it promised to other jobs", n > 0)
+}
+
+// freeing says what to free, where it can be had at all.
+func freeing(need, free, total int64, where string) string {
+	if total > 0 && need > total {
+		return fmt.Sprintf("more than the %s in all %s, or asking for less", size(total), where)
+	}
+	return fmt.Sprintf("free %s %s", size(need-free), where)
 }
 
 // taken says what takes the slots.
