@@ -128,6 +128,44 @@ func TestLostByHarness(t *testing.T) {
 	}
 }
 
+// TestRefusesAll: what refuses a start everywhere, and what only some runners or accounts.
+func TestRefusesAll(t *testing.T) {
+	a := Ask{Runner: "r1", Harness: "codex", Provider: "openai", Account: "a", Model: "m"}
+	over := func(scope fleet.Scope, class fleet.CircuitClass, change func(*fleet.Circuit)) *fleet.Circuit {
+		c := &fleet.Circuit{ID: "c", Scope: scope, Class: class, Provider: "openai", State: fleet.CircuitBlocked}
+		change(c)
+		return c
+	}
+	for name, x := range map[string]struct {
+		c    *fleet.Circuit
+		want bool
+	}{
+		"a provider":       {over(fleet.ScopeProvider, fleet.CircuitOperator, func(*fleet.Circuit) {}), true},
+		"its time is over": {over(fleet.ScopeProvider, fleet.CircuitOperator, func(c *fleet.Circuit) { c.State, c.Until = fleet.CircuitOpen, in(0) }), false},
+		"another provider": {over(fleet.ScopeProvider, fleet.CircuitOperator, func(c *fleet.Circuit) { c.Provider = "z" }), false},
+		"an account":       {over(fleet.ScopeProvider, fleet.CircuitOperator, func(c *fleet.Circuit) { c.Account = "a" }), false},
+		"one runner":       {over(fleet.ScopeProvider, fleet.CircuitOperator, func(c *fleet.Circuit) { c.Runner = "r1" }), false},
+		"a model":          {over(fleet.ScopeModel, fleet.CircuitModel, func(c *fleet.Circuit) { c.Model, c.Runners = "m", []fleet.RunnerID{"r7", "r8"} }), true},
+		"another model":    {over(fleet.ScopeModel, fleet.CircuitModel, func(c *fleet.Circuit) { c.Model = "n" }), false},
+		"a model for one": {over(fleet.ScopeModel, fleet.CircuitModel, func(c *fleet.Circuit) {
+			c.State, c.Until, c.Model, c.Runners = fleet.CircuitOpen, in(time.Hour), "m", []fleet.RunnerID{"r1"}
+		}), false},
+		"a model that is tried": {over(fleet.ScopeModel, fleet.CircuitModel, func(c *fleet.Circuit) {
+			c.State, c.Until, c.Model, c.Probe = fleet.CircuitHalf, in(0), "m", &fleet.CircuitProbe{}
+		}), false},
+	} {
+		set := NewSet([]*fleet.Circuit{x.c})
+		if got := set.RefusesAll(a, noon); got != x.want {
+			t.Errorf("%s: %v, want %v", name, got, x.want)
+		}
+		b := a
+		b.Runner, b.Account = "r2", "b"
+		if both := set.Refuses(a, noon) && set.Refuses(b, noon); both != x.want {
+			t.Errorf("%s: of two runners with two accounts each is refused: %v", name, both)
+		}
+	}
+}
+
 // TestAskOf: what a start asks for is taken from the turn's choice and the runner's facts.
 func TestAskOf(t *testing.T) {
 	r := &fleet.Runner{ID: "r1", Facts: fleet.RunnerFacts{Harnesses: []fleet.HarnessInfo{{Name: "codex", Account: "c"}, {Name: "opencode", Account: "x=1 y=2"}}}}

@@ -34,6 +34,18 @@ func (n Near) Refuses(a Ask, now time.Time) bool {
 	return false
 }
 
+// RefusesAll says that a start is refused on every runner, whatever its account there: it
+// need not be asked of each.
+func (s *Set) RefusesAll(a Ask, now time.Time) bool {
+	a.Runner, a.Account = "", ""
+	for _, c := range s.by[""] {
+		if c.Account == "" && a.concerns(c) && s.refusing(c, now) {
+			return true
+		}
+	}
+	return false
+}
+
 // refusing says whether a circuit lets nothing pass, not even a probe.
 func (s *Set) refusing(c *fleet.Circuit, now time.Time) bool {
 	switch At(c, now) {

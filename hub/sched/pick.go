@@ -320,7 +320,10 @@ func (b *Board) barred(w *wanted, j *fleet.Job) set {
 			continue
 		}
 		if ask.Runner == "" {
-			ask = circuit.AskOf(j, c.r)
+			if ask = circuit.AskOf(j, c.r); circuits.RefusesAll(ask, b.l.Now) {
+				copy(s, m.takers)
+				break
+			}
 		}
 		ask.Runner = c.r.ID
 		for n := range c.r.Facts.Harnesses {

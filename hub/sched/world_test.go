@@ -121,6 +121,9 @@ func (w *world) happen() {
 	case 2, 3:
 		w.see(id)
 	case 4:
+		if w.one("everywhere", 3) {
+			id = ""
+		}
 		w.do(&state.OpenCircuit{Scope: fleet.ScopeProvider, Runner: id, Provider: "openai", For: time.Duration(rapid.IntRange(1, 60).Draw(w.t, "minutes")) * time.Minute, Reason: "r"})
 	case 5:
 		w.do(&state.SetBudget{Budget: fleet.Budget{Origin: rapid.SampledFrom([]string{"manual", "automation", "automation:a"}).Draw(w.t, "of"), Runs: int64(rapid.IntRange(1, 6).Draw(w.t, "runs")), Window: time.Hour}})
