@@ -31,7 +31,8 @@ func Open(find Find, want fleet.Circuit, actor, reason string, d time.Duration, 
 
 // Renewed gives a circuit of refused credentials closed, if what its runner says of itself
 // now shows other credentials for the provider than before: another account, or a sign-in
-// where there was none. Else it gives nil.
+// where there was none. Else it gives nil. That nothing was said before shows nothing: a
+// runner that has just started has not looked yet, and an answer may have failed to come.
 func Renewed(c *fleet.Circuit, old, now fleet.RunnerFacts, m Moment) *fleet.Circuit {
 	if c.Class != fleet.CircuitAuth || c.State == fleet.CircuitClosed {
 		return nil
@@ -46,7 +47,11 @@ func Renewed(c *fleet.Circuit, old, now fleet.RunnerFacts, m Moment) *fleet.Circ
 		if c.Account != "" && had != "" && had != c.Account {
 			continue // it was another one's that was refused
 		}
-		if had != has || was.SignedIn != h.SignedIn && h.SignedIn == "yes" {
+		other := has != "" && has != c.Account
+		if c.Account == "" {
+			other = has != "" && has != had && (was.SignedIn == "yes" || was.SignedIn == "no")
+		}
+		if other || was.SignedIn == "no" && h.SignedIn == "yes" {
 			d := clone(c)
 			shut(d, m)
 			d.Since = m.Fence
