@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -155,7 +156,11 @@ func (s *Server) showCircuit(v state.View, c *fleet.Circuit) api.Circuit {
 	if r, ok := v.Runner(c.Runner); ok {
 		out.RunnerName = r.Name
 	}
-	switch on := cmp.Or(out.RunnerName, string(c.Runner)); c.Scope {
+	on := cmp.Or(out.RunnerName, string(c.Runner))
+	if c.Class == fleet.CircuitModel && out.State != fleet.CircuitBlocked {
+		on = refusedOn(v, c) // until a second one was refused it, it is over them alone
+	}
+	switch c.Scope {
 	case fleet.ScopeHost:
 		out.Over = on
 	case fleet.ScopeModel:
@@ -173,4 +178,17 @@ func (s *Server) showCircuit(v state.View, c *fleet.Circuit) api.Circuit {
 		}
 	}
 	return out
+}
+
+// refusedOn names the runners that were refused a model.
+func refusedOn(v state.View, c *fleet.Circuit) string {
+	var names []string
+	for _, id := range c.Runners {
+		name := string(id)
+		if r, ok := v.Runner(id); ok {
+			name = r.Name
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, ", ")
 }

@@ -418,3 +418,28 @@ func TestJobShowsHowItCameForward(t *testing.T) {
 		t.Errorf("explanation: %+v", e)
 	}
 }
+
+// TestModelCircuitNamesItsRunners: a model that one runner was refused is kept from that
+// one alone, and whoever reads the list sees it.
+func TestModelCircuitNamesItsRunners(t *testing.T) {
+	w := newWorld(t)
+	over := func(runner string) string {
+		w.enrolled(runner)
+		none := 0
+		id := get[api.Job](w, request{method: "POST", path: "/v1/jobs", role: fleet.RoleOperator, body: api.Submit{Kind: fleet.KindAgent, Prompt: "x", Harness: "codex", Model: "m", Retries: &none}}).ID
+		f := w.must(&state.AssignJob{Job: id, Runner: fleet.RunnerID("r-" + runner), Turn: 1, Rules: 1, Base: 4}).Fence
+		w.must(&state.AcceptAttempt{Job: id, Fence: f, Permissions: fleet.PermWorkspace, Rules: 1})
+		w.must(&state.FinishAttempt{Job: id, Fence: f, Rules: 1, Exit: fleet.Exit{Code: 1, Reason: "exited"}, Class: fleet.ClassModelUnavailable, StartedAt: time.Now(), FinishedAt: time.Now(), Verdict: &fleet.Verdict{Decision: fleet.Reject, By: "gate"}})
+		cs := get[api.Circuits](w, request{method: "GET", path: "/v1/circuits", role: fleet.RoleViewer}).Circuits
+		if len(cs) != 1 {
+			t.Fatalf("circuits: %+v", cs)
+		}
+		return cs[0].Over
+	}
+	if got := over("lead"); got != "m of openai on lead" {
+		t.Errorf("refused to one: %q", got)
+	}
+	if got := over("iron"); got != "m of openai" {
+		t.Errorf("refused to two: %q", got)
+	}
+}
