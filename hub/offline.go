@@ -36,7 +36,7 @@ func offlines(rs []*fleet.Runner, l lease, at time.Time) []state.HealthReport {
 		case silent > offlineAfter && stale && (!offline && missed(r, at) || offline && state.AlertDue(fault, at)):
 			why := "not heard since " + at.Add(-silent).UTC().Format("2006-01-02 15:04 MST")
 			if !known {
-				why = fmt.Sprintf("not heard for %s, since another hub node began to lead", roughly(silent))
+				why += ", when this hub began to lead" // a word of how long ago would be stale when it is told
 			}
 			rep.Begun = []state.FaultReport{{Kind: fleet.FaultOffline, Detail: why}}
 		default:
