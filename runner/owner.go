@@ -53,6 +53,12 @@ type Owner struct {
 	Docker       DockerRules        `yaml:"docker"`
 	Transport    string             `yaml:"transport"` // ws, http or auto; the command line wins
 	KeepScratch  Keep               `yaml:"keep_scratch"`
+	// What ended jobs leave, and the repositories' caches.
+	KeepWorkspaces Keep     `yaml:"keep_workspaces"`
+	KeepRescue     Keep     `yaml:"keep_rescue"`
+	KeepCaches     Keep     `yaml:"keep_caches"`
+	DiskLimit      Bytes    `yaml:"disk_limit"`   // that the runner's data may take; 0: none
+	BuildOutput    []string `yaml:"build_output"` // names of directories that builds make again
 }
 
 // Hours holds the quiet hours, in this machine's own time.
@@ -144,6 +150,8 @@ func DefaultOwner() Owner {
 		Slots: 1, OnBattery: AllSlots, UserActive: UserActive{Within: Keep(5 * time.Minute), Slots: AllSlots},
 		Memory: MemoryShares{Keep: 3 << 30, PerSlot: 4 << 30},
 		Push:   "runner", Updates: "ask", Permissions: fleet.PermWorkspace, MinFree: 1 << 30, Transport: "auto", KeepScratch: Keep(72 * time.Hour),
+		KeepWorkspaces: Keep(24 * time.Hour), KeepRescue: Keep(168 * time.Hour), KeepCaches: Keep(336 * time.Hour),
+		BuildOutput: slices.Clone(buildOutput),
 	}
 }
 
@@ -249,6 +257,11 @@ func (o Owner) check() *ownerError {
 			if m == "" || strings.ContainsAny(m, " \t\n") {
 				return &ownerError{"models", m, fmt.Sprintf("%q is no name of a model", m)}
 			}
+		}
+	}
+	for _, p := range o.BuildOutput {
+		if p == "" || p == "." || p == ".." || strings.ContainsAny(p, "/\\*?[") || strings.HasPrefix(p, ".git") {
+			return &ownerError{"build_output", p, fmt.Sprintf("%q is no name of a directory", p)}
 		}
 	}
 	for _, q := range o.Hours.Quiet {

@@ -29,7 +29,8 @@ const (
 
 // delivery names the files that the evidence speaks of; it outlives a restart.
 type delivery struct {
-	Blobs []deliveredBlob `json:"blobs,omitempty"`
+	Blobs  []deliveredBlob `json:"blobs,omitempty"`
+	Bundle fleet.Digest    `json:"bundle,omitempty"` // that of them with the job's commits
 }
 
 type deliveredBlob struct {
@@ -197,6 +198,7 @@ func (a *Attempt) evidence(ctx context.Context, f *feed, class fleet.FailureClas
 	}
 	if res.BundlePath != "" {
 		ev.Bundle, ev.BundleSize = fleet.Digest(res.BundleSHA256), res.BundleSize
+		d.Bundle = ev.Bundle
 		d.Blobs = append(d.Blobs, deliveredBlob{ev.Bundle, res.BundlePath})
 	}
 	if res.PatchPath != "" {

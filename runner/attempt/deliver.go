@@ -44,10 +44,23 @@ func (a *Attempt) upload(ctx context.Context) error {
 		if err != nil {
 			all = false
 			a.log.Warn("hub did not take a file of the result", "digest", string(b.Digest), "err", err)
+		} else if b.Digest == d.Bundle {
+			a.published()
 		}
 	}
 	a.delivered = all
 	return nil
+}
+
+// published notes that the hub has the job's commits: they are not on this machine alone.
+func (a *Attempt) published() {
+	store, err := a.host.Trees()
+	if err == nil {
+		err = store.Delivered(a.asg.Job, a.asg.Fence)
+	}
+	if err != nil {
+		a.log.Warn("the job's commits count as being here alone", "err", err)
+	}
 }
 
 // resultKnown waits until the hub has the result; false is the end of ctx.

@@ -57,6 +57,11 @@ func (s *Store) generations(id string) ([]int, error) {
 	return out, nil
 }
 
+// isAside says that a generation was set aside.
+func (s *Store) isAside(id string, n int) bool {
+	return exists(filepath.Join(s.dir, "repos", id, "g"+strconv.Itoa(n)+".reason"))
+}
+
 // cacheAt gives a view of one generation without a lock, for work on a job's own refs and objects.
 func (s *Store) cacheAt(id, generation, url string) *cache {
 	path := filepath.Join(s.dir, "repos", id, generation)
@@ -73,10 +78,16 @@ func (s *Store) current(ctx context.Context, h *hold, id, url, address string) (
 		return s.create(ctx, h, id, 1, url, address)
 	}
 	n := all[len(all)-1]
+	if s.isAside(id, n) { // the one after it was evicted, or never made
+		return s.create(ctx, h, id, n+1, url, address)
+	}
 	c := s.cacheAt(id, fmt.Sprintf(generationForm, n), url)
 	c.hold = h
 	if err := c.git.isSound(ctx, c.path); err != nil {
 		return s.quarantine(ctx, c, address, err)
+	}
+	if err := s.scrub(ctx, c); err != nil {
+		return nil, fmt.Errorf("open repository cache: %w", err)
 	}
 	return c, nil
 }
@@ -274,7 +285,7 @@ func (s *Store) Tips(ctx context.Context, url, key string, limit int) ([]string,
 	}
 	id := cacheID(identity)
 	all, err := s.generations(id)
-	if err != nil || len(all) == 0 {
+	if err != nil || len(all) == 0 || s.isAside(id, all[len(all)-1]) {
 		return nil, err
 	}
 	c := s.cacheAt(id, fmt.Sprintf(generationForm, all[len(all)-1]), url)

@@ -161,7 +161,7 @@ func TestSubmodules(t *testing.T) {
 	if !exists(filepath.Join(inner, "a.txt")) || len(tree.Notes) != 0 {
 		t.Fatalf("the submodule is not there; notes %q", tree.Notes)
 	}
-	if out, err := s.Remove(t.Context(), "job1"); err != nil || !out.Removed {
+	if out, err := removeSaved(t, s, "job1"); err != nil || !out.Removed {
 		t.Fatalf("got %+v, %v", out, err)
 	}
 	tree, err := s.Rebuild(t.Context(), Request{Job: "job1", Fence: fence2})
@@ -169,7 +169,7 @@ func TestSubmodules(t *testing.T) {
 		t.Fatalf("%+v, %v", tree, err)
 	}
 	write(t, filepath.Join(inner, "n.txt"), "n")
-	if out, err := s.Remove(t.Context(), "job1"); err != nil || out.Removed || !strings.Contains(out.Why, "has changes") {
+	if out, err := removeSaved(t, s, "job1"); err != nil || out.Removed || !strings.Contains(out.Why, "has changes") {
 		t.Errorf("got %+v, %v", out, err)
 	}
 	made := commitFile(t, inner, "n.txt", "n")
@@ -177,7 +177,7 @@ func TestSubmodules(t *testing.T) {
 	if res.RunnerCommit == "" || !hasNote(res.Notes, made[:12]) {
 		t.Errorf("got %+v", res)
 	}
-	if out, err := s.Remove(t.Context(), "job1"); err != nil || out.Removed || !strings.Contains(out.Why, "commits that no remote has") {
+	if out, err := removeSaved(t, s, "job1"); err != nil || out.Removed || !strings.Contains(out.Why, "commits that no remote has") {
 		t.Errorf("got %+v, %v", out, err)
 	}
 	// A submodule's own git directory could have git run something.
@@ -185,7 +185,7 @@ func TestSubmodules(t *testing.T) {
 	run(t, inner, "init", "-q")
 	run(t, inner, "config", "core.fsmonitor", "touch "+hookMark)
 	harvest(t, tree, CommitAuto)
-	if out, err := s.Remove(t.Context(), "job1"); err != nil || out.Removed {
+	if out, err := removeSaved(t, s, "job1"); err != nil || out.Removed {
 		t.Errorf("got %+v, %v", out, err)
 	}
 

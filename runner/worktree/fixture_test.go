@@ -188,3 +188,31 @@ func deadline(t testing.TB, d time.Duration) context.Context {
 	t.Cleanup(cancel)
 	return ctx
 }
+
+type removal struct {
+	Removed bool
+	Bytes   int64
+	Why     string
+}
+
+// removeSaved removes a workspace if all of it is in refs of the cache, published or not, as a newer attempt of its job
+// does.
+func removeSaved(t testing.TB, s *Store, job fleet.JobID) (removal, error) {
+	t.Helper()
+	rec, err := s.load(job)
+	if err != nil || rec == nil {
+		return removal{Removed: err == nil && !exists(filepath.Join(s.dir, "work", string(job)))}, err
+	}
+	h, err := s.lock(t.Context(), rec.Cache)
+	must(err)
+	defer h.release()
+	e, err := s.examine(t.Context(), rec)
+	if err != nil {
+		return removal{}, err
+	}
+	if why := e.unsaved(); !e.Gone && !e.Half && why != "" {
+		return removal{Why: why}, nil
+	}
+	n, err := s.remove(t.Context(), rec, rec.Path)
+	return removal{Removed: err == nil, Bytes: n}, err
+}

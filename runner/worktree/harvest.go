@@ -127,7 +127,18 @@ func (t *Tree) harvest(ctx context.Context, req HarvestRequest) (Result, error) 
 	if err := s.describe(ctx, rec, req, &res); err != nil {
 		return res, err
 	}
-	return res, s.packRescue(ctx, rec, req, &res)
+	if err := s.packRescue(ctx, rec, req, &res); err != nil {
+		return res, err
+	}
+	return res, s.amend(t.Job, func(rec *record) {
+		if res.BundlePath == "" {
+			return
+		}
+		if rec.Results == nil || len(rec.Results) >= maxPublished {
+			rec.Results = map[string]string{}
+		}
+		rec.Results[req.Fence.String()] = res.Tip
+	})
 }
 
 // clearLocks removes lock files that belong to this worktree alone; whoever made them has ended.

@@ -346,7 +346,7 @@ func TestHarvestLargeUntracked(t *testing.T) {
 	if res.RunnerCommit == "" || res.Stat.Files != 1 || !res.LeftUncommitted || !hasNote(res.Notes, `"huge"`) {
 		t.Fatalf("got %+v", res)
 	}
-	out, err := s.Remove(t.Context(), "job1")
+	out, err := removeSaved(t, s, "job1")
 	if err != nil || out.Removed || !strings.Contains(out.Why, "2000 bytes") {
 		t.Fatalf("got %+v, %v", out, err)
 	}
@@ -419,7 +419,7 @@ func TestHarvestOfADirtyCheckout(t *testing.T) {
 	if res := harvest(t, tree, CommitAuto); res.CommitCount != 0 || res.LeftUncommitted {
 		t.Fatalf("got %+v", res)
 	}
-	if out, err := s.Remove(t.Context(), "job1"); err != nil || !out.Removed {
+	if out, err := removeSaved(t, s, "job1"); err != nil || !out.Removed {
 		t.Errorf("got %+v, %v", out, err)
 	}
 }

@@ -90,8 +90,14 @@ func (s *Store) establish(ctx context.Context, req Request, resume bool) (*Tree,
 	} else if exists(path) {
 		return nil, fault(fleet.Conflict, nil, "%s exists and was not made by this runner; move it away, then retry the job", path)
 	}
+	was := &record{}
+	if rec != nil {
+		if was, err = s.load(req.Job); err != nil { // what was saved of the earlier tree is noted in it
+			return nil, err
+		}
+	}
 	rec = &record{
-		Job: req.Job, Fence: req.Fence, State: statePreparing, URL: req.URL, Key: req.Key, Cache: cacheID(identity),
+		Published: was.Published, Results: was.Results, Job: req.Job, Fence: req.Fence, State: statePreparing, URL: req.URL, Key: req.Key, Cache: cacheID(identity),
 		Path: path, Branch: req.Branch, Ref: req.Ref,
 	}
 	for try := 1; ; try++ {

@@ -140,7 +140,7 @@ func TestPrepareAgain(t *testing.T) {
 	write(t, filepath.Join(s.dir, "work/job2/demo repo/mine.txt"), "x")
 	_, err = s.Prepare(t.Context(), Request{URL: src, Job: "job2", Fence: fence1})
 	wantCode(t, err, fleet.Conflict)
-	if out, err := s.Remove(t.Context(), "job2"); err != nil || out.Removed {
+	if out, err := removeSaved(t, s, "job2"); err != nil || out.Removed {
 		t.Errorf("remove: got %+v, %v", out, err)
 	}
 }
@@ -238,7 +238,7 @@ func TestPrepareEmptyRepository(t *testing.T) {
 	if _, err := FetchBundle(t.Context(), back, res.BundlePath, "", "got"); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := s.Remove(t.Context(), "job1"); err != nil || !out.Removed {
+	if out, err := removeSaved(t, s, "job1"); err != nil || !out.Removed {
 		t.Fatalf("got %+v, %v", out, err)
 	}
 	if again, err := s.Rebuild(t.Context(), Request{Job: "job1", Fence: fence2}); err != nil || !exists(filepath.Join(again.Path, "first.txt")) {
@@ -343,7 +343,7 @@ func TestRebuild(t *testing.T) {
 	}
 	for _, how := range []string{"removed", "deleted by hand"} {
 		if how == "removed" {
-			if out, err := s.Remove(t.Context(), "job1"); err != nil || !out.Removed || out.Bytes == 0 {
+			if out, err := removeSaved(t, s, "job1"); err != nil || !out.Removed || out.Bytes == 0 {
 				t.Fatalf("%s: %+v, %v", how, out, err)
 			}
 		} else if err := os.RemoveAll(tree.Path); err != nil {
@@ -369,7 +369,7 @@ func TestRebuild(t *testing.T) {
 		t.Errorf("got %+v", res2)
 	}
 	// So it is where the cache was damaged meanwhile.
-	if out, err := s.Remove(t.Context(), "job1"); err != nil || !out.Removed {
+	if out, err := removeSaved(t, s, "job1"); err != nil || !out.Removed {
 		t.Fatalf("%+v, %v", out, err)
 	}
 	must(filepath.WalkDir(filepath.Join(s.cacheOf(tree).path, "objects"), func(p string, d os.DirEntry, err error) error {

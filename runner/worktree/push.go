@@ -46,6 +46,9 @@ func (s *Store) push(ctx context.Context, rec *record, req PushRequest) error {
 	if err := s.pushCommit(ctx, rec, req); err != nil {
 		return fmt.Errorf("push %s: %w", req.Branch, err)
 	}
+	if err := s.amend(rec.Job, func(rec *record) { rec.publish(req.SHA) }); err != nil {
+		s.log.Warn("what was pushed is not noted as published", "job", rec.Job, "err", err)
+	}
 	return nil
 }
 
@@ -66,6 +69,9 @@ func (s *Store) pushCommit(ctx context.Context, rec *record, req PushRequest) er
 	c.git = c.git.with(req.Env...)
 	if has, err := c.git.commit(ctx, c.path, req.SHA); err != nil || has != req.SHA {
 		return fault(fleet.NotFound, err, "commit %s is not in the cache of job %s; harvest it first", req.SHA, rec.Job)
+	}
+	if err := s.scrub(ctx, c); err != nil {
+		return err
 	}
 	ref := "refs/heads/" + req.Branch
 	there, err := s.remoteTip(ctx, c, req.Remote, ref)

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"tugline.dev/tugline/shared/fleet"
@@ -40,7 +41,14 @@ type record struct {
 	Ref        string      `json:"ref,omitempty"`
 	StartTree  string      `json:"start_tree,omitempty"` // what git saw right after the checkout, where that is not the base's tree
 	Notes      []string    `json:"notes,omitempty"`
+	// Results are the commits that each attempt's harvest put into its bundle, by fence. Published are those of them
+	// that the hub has acknowledged, and what was pushed.
+	Results   map[string]string `json:"results,omitempty"`
+	Published []string          `json:"published,omitempty"`
 }
+
+// maxPublished bounds the commits that a record remembers; those of the last attempts count.
+const maxPublished = 32
 
 func (r *record) branchRef() string { return "refs/heads/" + r.Branch }
 
@@ -57,19 +65,27 @@ func (s *Store) load(job fleet.JobID) (*record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read worktree record of %s: %w", job, err)
 	}
-	var r record
-	if err := json.Unmarshal(data, &r); err != nil {
+	r, err := parseRecord(data)
+	if err != nil {
 		return nil, fmt.Errorf("read worktree record of %s: %w", job, err)
 	}
+	return r, nil
+}
+
+func parseRecord(data []byte) (*record, error) {
+	var r record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, err
+	}
 	if r.Version != recordVersion {
-		return nil, fmt.Errorf("read worktree record of %s: version %d was written by another release", job, r.Version)
+		return nil, fmt.Errorf("version %d was written by another release", r.Version)
 	}
 	return &r, nil
 }
 
 // save writes a record so that after a crash either the old or the new one is there.
 func (s *Store) save(r *record) error {
-	r.Version, r.At = recordVersion, time.Now().UTC()
+	r.Version, r.At = recordVersion, s.now().UTC()
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write worktree record of %s: %w", r.Job, err)
@@ -88,4 +104,32 @@ func (s *Store) save(r *record) error {
 		return fmt.Errorf("write worktree record of %s: %w", r.Job, err)
 	}
 	return nil
+}
+
+// amend changes a job's record as it is on disk.
+func (s *Store) amend(job fleet.JobID, change func(*record)) error {
+	s.records.Lock()
+	defer s.records.Unlock()
+	rec, err := s.load(job)
+	if err != nil || rec == nil {
+		return err
+	}
+	change(rec)
+	return s.save(rec)
+}
+
+// publish notes a commit as known elsewhere.
+func (r *record) publish(sha string) {
+	if sha != "" && !slices.Contains(r.Published, sha) {
+		r.Published = append(r.Published, sha)
+		r.Published = r.Published[max(0, len(r.Published)-maxPublished):]
+	}
+}
+
+// Delivered notes that the hub has acknowledged the bundle of an attempt's result: what is in it is not here alone.
+func (s *Store) Delivered(job fleet.JobID, fence fleet.Fence) error {
+	return s.amend(job, func(rec *record) {
+		rec.publish(rec.Results[fence.String()])
+		delete(rec.Results, fence.String())
+	})
 }

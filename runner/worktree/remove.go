@@ -7,167 +7,159 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"tugline.dev/tugline/shared/fleet"
 )
 
-// A Removal says whether a worktree was deleted and, if it is kept, why.
-type Removal struct {
-	Removed bool
-	Bytes   int64  // freed
-	Why     string // "" if removed
+// goingSuffix is added to the name of a workspace that is about to go, so that nobody works in it any more by its path
+// while it is looked at for the last time.
+const goingSuffix = ".going"
+
+// comeBack puts a workspace back that a crash left on its way out. The caller holds s.leaving.
+func comeBack(rec *record) error {
+	if going := rec.Path + goingSuffix; isDir(going) && !exists(rec.Path) {
+		return os.Rename(going, rec.Path)
+	}
+	return nil
 }
 
-// Remove deletes the worktree of a job if everything in it is proved to be elsewhere: its commit is under a ref, and its
-// files are those of that commit or of a rescue commit. Ignored files go with it. Otherwise it is kept and the reason
-// given. The job's branch and refs stay in the cache, so that Rebuild can make it again. Nothing may run in it.
-func (s *Store) Remove(ctx context.Context, job fleet.JobID) (Removal, error) {
-	if err := checkJob(job); err != nil {
-		return Removal{}, err
+// unsaved says what of a workspace is in no ref of the cache; "" if everything is.
+func (e seen) unsaved() string {
+	switch {
+	case e.Unclear != "":
+		return e.Unclear
+	case e.Unsaved > 0:
+		return fmt.Sprintf("%d untracked files with %d bytes are saved nowhere else", e.Unsaved, e.UnsavedOf)
+	case e.Dirty && e.Rescue == "":
+		return "it has changes that are neither committed nor rescued"
 	}
-	rec, err := s.load(job)
-	if err != nil {
-		return Removal{}, err
-	}
-	if rec == nil {
-		if exists(filepath.Join(s.dir, "work", string(job))) {
-			return Removal{Why: "its directory was not made by this runner"}, nil
-		}
-		return Removal{Removed: true}, nil
-	}
-	h, err := s.lock(ctx, rec.Cache)
-	if err != nil {
-		return Removal{}, err
-	}
-	defer h.release()
-	out, err := s.remove(ctx, rec)
-	if err != nil {
-		return out, fmt.Errorf("remove worktree of job %s: %w", job, err)
-	}
-	return out, nil
+	return e.Inner
 }
 
-func (s *Store) remove(ctx context.Context, rec *record) (Removal, error) {
-	if exists(rec.Path) && rec.State == stateReady {
-		why, err := s.whyKeep(ctx, rec)
-		if err != nil || why != "" {
-			return Removal{Why: why}, err
+// remove deletes a workspace of which an examination has shown that all is saved, and which stands at a path now. Before
+// that it puts commits that only its own log knows under a ref, and afterwards the job can be built again from its
+// branch. The caller holds the lock of the cache.
+func (s *Store) remove(ctx context.Context, rec *record, at string) (bytes int64, err error) {
+	if rec.State == stateReady && isDir(rec.Admin) {
+		if err := s.keepDropped(ctx, rec); err != nil {
+			return 0, err
 		}
 	}
-	size := sizeOf(rec.Path)
-	if err := s.discard(rec); err != nil {
-		return Removal{}, err
+	bytes = sizeOf(at)
+	moved := *rec
+	moved.Path = at
+	if err := s.discard(&moved); err != nil {
+		return 0, err
 	}
 	if err := unregister(s.workspace(rec).common, rec.Path); err != nil {
-		return Removal{}, err
+		return 0, err
 	}
 	sweepOld(filepath.Join(s.dir, "trash"), "")
 	sweepOld(filepath.Join(s.dir, "tmp"), "w-")
 	rec.State = stateRemoved
-	return Removal{Removed: true, Bytes: size}, s.save(rec)
+	return bytes, s.amend(rec.Job, func(r *record) { r.State = stateRemoved })
 }
 
-// whyKeep looks for anything that exists in the worktree only; "" if there is nothing.
-func (s *Store) whyKeep(ctx context.Context, rec *record) (string, error) {
+// keepDropped puts the commits at which HEAD of a workspace once stood, and that no ref reaches, under refs of the job:
+// HEAD itself by its own name, and what was left behind (amended, reset, rebased) together behind one commit.
+func (s *Store) keepDropped(ctx context.Context, rec *record) error {
 	ws := s.workspace(rec)
-	if !isDir(rec.Path) || !strings.HasPrefix(rec.Path, filepath.Join(s.dir, "work")+"/") {
-		return "its directory was replaced by something else", nil
-	}
-	if admin, err := adminDir(rec.Path); err != nil || admin != rec.Admin {
-		return "its link to git was replaced, perhaps by a repository of its own", nil
-	}
-	if !isDir(rec.Admin) || !isDir(ws.common) {
-		return "git does not know it any more", nil
-	}
-	at, err := ws.stand(ctx, rec)
+	ws.top = ws.common // the tree may be gone
+	ws.git = ws.git.with("GIT_WORK_TREE=" + ws.top)
+	been, err := ws.visited()
 	if err != nil {
-		return "", err
+		return err
 	}
-	if at.operation != "" {
-		return "a " + at.operation + " is under way", nil
+	refs, err := ws.git.line(ctx, ws.top, "for-each-ref", "--format=%(objectname)", "refs/worktree", "refs/bisect", "refs/rewritten")
+	if err != nil {
+		return err
 	}
-	if at.head != "" {
-		refs, err := ws.git.line(ctx, ws.top, "for-each-ref", "--count=1", "--contains="+at.head, "--format=x")
-		if err != nil {
-			return "", err
-		}
-		if refs == "" {
-			return "its commit " + at.head[:12] + " is under no ref", nil
+	for l := range strings.Lines(refs) {
+		been[strings.TrimSpace(l)] = true
+	}
+	head, err := ws.git.commit(ctx, ws.top, "HEAD")
+	if err != nil {
+		return err
+	}
+	names := []string{"ORIG_HEAD^{commit}"}
+	for sha := range been {
+		if isSHA(sha) {
+			names = append(names, sha+"^{commit}")
 		}
 	}
-	tmp, done, err := s.tempDir()
+	found, err := ws.git.lookUp(ctx, ws.top, names...)
 	if err != nil {
-		return "", err
+		return err
 	}
-	defer done()
-	snap, err := ws.snapshot(ctx, tmp, s.untrackedLimit)
-	if err != nil {
-		return "", err
+	tips, err := ws.unreached(ctx, append(found, head))
+	if err != nil || len(tips) == 0 {
+		return err
 	}
-	if !snap.whole() {
-		return fmt.Sprintf("%d untracked files with %d bytes are saved nowhere else", len(snap.Left), snap.LeftBytes), nil
-	}
-	clean, err := ws.isClean(ctx, rec, at.head, at.tree, snap)
-	if err != nil {
-		return "", err
-	}
-	if !clean {
-		if clean, err = ws.isRescued(ctx, rec.Job, snap.Tree); err != nil {
-			return "", err
+	kept := fmt.Sprintf("refs/tugline/kept/%s/%s/", rec.Job, rec.Fence)
+	if slices.Contains(tips, head) {
+		if _, err := ws.git.line(ctx, ws.top, "update-ref", kept+"head", head); err != nil {
+			return err
+		}
+		if tips, err = ws.unreached(ctx, tips); err != nil || len(tips) == 0 {
+			return err
 		}
 	}
-	if !clean {
-		return "it has changes that are neither committed nor rescued", nil
+	old, err := ws.git.commit(ctx, ws.top, kept+droppedName)
+	if err != nil {
+		return err
 	}
-	return s.whyKeepInner(ctx, rec, snap)
+	empty, err := ws.git.emptyTree(ctx, ws.top)
+	if err != nil {
+		return err
+	}
+	message := fmt.Sprintf("What job %s left behind of its commits\n\nTugline-Commit: dropped\nTugline-Job: %s\n", rec.Job, rec.Job)
+	holder, err := ws.at(s.now()).commitTree(ctx, s.signer(ctx), empty, message, append(tips, old)...)
+	if err != nil {
+		return err
+	}
+	_, err = ws.git.line(ctx, ws.top, "update-ref", kept+droppedName, holder)
+	return err
 }
 
-// isRescued says that some rescue ref of the job holds exactly this tree.
-func (w workspace) isRescued(ctx context.Context, job fleet.JobID, tree string) (bool, error) {
-	out, err := w.git.line(ctx, w.top, "for-each-ref", "--format=%(tree)", "refs/tugline/rescue/"+string(job))
+// droppedName is the last part of the ref of what was left behind.
+const droppedName = "dropped"
+
+// at gives a workspace whose commits bear a time.
+func (w workspace) at(now time.Time) workspace {
+	stamp := fmt.Sprintf("%d +0000", now.Unix())
+	w.git = w.git.with("GIT_COMMITTER_DATE="+stamp, "GIT_AUTHOR_DATE="+stamp)
+	return w
+}
+
+// unreached gives the newest of some commits and of what they build on that no ref of the cache reaches.
+func (w workspace) unreached(ctx context.Context, commits []string) ([]string, error) {
+	var in strings.Builder
+	for _, sha := range commits {
+		if sha != "" {
+			in.WriteString(sha + "\n")
+		}
+	}
+	if in.Len() == 0 {
+		return nil, nil
+	}
+	out, err := w.git.run(ctx, call{dir: w.top, stdin: strings.NewReader(in.String()), args: []string{"rev-list", "--parents", "--stdin",
+		"--not", "--branches", "--tags", "--remotes", "--glob=refs/tugline", "--glob=refs/stash"}})
+	if err != nil {
+		return nil, err
+	}
+	below := map[string]bool{}
+	var all []string
 	for l := range strings.Lines(out) {
-		if strings.TrimSpace(l) == tree {
-			return true, err
+		f := strings.Fields(l)
+		all = append(all, f[0])
+		for _, parent := range f[1:] {
+			below[parent] = true
 		}
 	}
-	return false, err
-}
-
-// whyKeepInner looks at repositories inside the worktree: submodules, and what an agent made.
-func (s *Store) whyKeepInner(ctx context.Context, rec *record, snap *snapshot) (string, error) {
-	for _, at := range snap.Nested {
-		if head, err := s.git.commit(ctx, filepath.Join(rec.Path, at), "HEAD"); err != nil || head != "" {
-			return fmt.Sprintf("it holds a git repository of its own at %q, whose history is saved nowhere else", at), nil
-		}
-	}
-	ws := s.workspace(rec)
-	entries, err := ws.git.list(ctx, ws.top, "ls-files", "-z", "--stage")
-	if err != nil {
-		return "", err
-	}
-	for _, e := range entries {
-		meta, path, _ := strings.Cut(e, "\t")
-		inner := filepath.Join(rec.Path, path)
-		if !strings.HasPrefix(meta, "160000 ") || !exists(filepath.Join(inner, ".git")) {
-			continue
-		}
-		// Only a git directory that git itself put beside ours is opened: another could have git run a program.
-		admin, err := innerAdmin(inner)
-		if err != nil || !inside(filepath.Join(rec.Admin, "modules"), admin) {
-			return fmt.Sprintf("submodule %q is a repository of its own", path), nil
-		}
-		g := s.git.with("GIT_DIR="+admin, "GIT_WORK_TREE="+inner)
-		dirty, err := g.line(ctx, inner, "status", "--porcelain", "--ignore-submodules=none")
-		if err != nil || dirty != "" {
-			return fmt.Sprintf("submodule %q has changes", path), nil
-		}
-		own, err := g.count(ctx, inner, "rev-list", "--count", "HEAD", "--branches", "--not", "--remotes", "--tags")
-		if err != nil || own > 0 {
-			return fmt.Sprintf("submodule %q has commits that no remote has", path), nil
-		}
-	}
-	return "", nil
+	return slices.DeleteFunc(all, func(sha string) bool { return below[sha] }), nil
 }
 
 // innerAdmin reads the git directory of a submodule, whose link is relative.
@@ -203,12 +195,23 @@ func (s *Store) clear(ctx context.Context, rec *record) error {
 	if err != nil {
 		return fmt.Errorf("save the earlier worktree: %w", err)
 	}
-	out, err := s.remove(ctx, rec)
+	e, err := s.examine(ctx, rec)
 	if err != nil {
 		return err
 	}
-	if !out.Removed {
-		return fault(fleet.Conflict, nil, "the earlier worktree of job %s at %s is kept: %s; save what is needed from it and delete it, then retry", rec.Job, rec.Path, out.Why)
+	if e.Dirty && e.Rescue == "" && e.Unclear == "" && e.Unsaved == 0 { // staged otherwise than it is
+		if err := s.saveFiles(ctx, rec); err != nil {
+			return err
+		}
+		if e, err = s.examine(ctx, rec); err != nil {
+			return err
+		}
+	}
+	if why := e.unsaved(); why != "" {
+		return fault(fleet.Conflict, nil, "the earlier worktree of job %s at %s is kept: %s; save what is needed from it and delete it, then retry", rec.Job, rec.Path, why)
+	}
+	if _, err := s.remove(ctx, rec, rec.Path); err != nil {
+		return err
 	}
 	s.log.Info("earlier worktree saved and removed", "job", rec.Job, "fence", rec.Fence.String(), "ref", res.RescueRef)
 	return nil

@@ -23,17 +23,12 @@ func (t *Tree) keepAside(ctx context.Context, ws workspace, fence fleet.Fence, t
 	kept := func(kind, name string) string {
 		return fmt.Sprintf("refs/tugline/kept/%s/%s/%s/%s", t.Job, fence, kind, name)
 	}
-	out, err := ws.git.line(ctx, ws.top, "for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/stash")
+	out, err := ws.git.line(ctx, ws.top, "for-each-ref", "--format=%(objectname) %(refname)", "refs/heads")
 	if err != nil {
 		return err
 	}
-	stashed := false
 	for l := range strings.Lines(out) {
 		sha, ref, _ := strings.Cut(strings.TrimSpace(l), " ")
-		if ref == "refs/stash" {
-			stashed = true
-			continue
-		}
 		if !been[sha] || strings.HasPrefix(ref, "refs/heads/tugline/") || ref == t.rec.branchRef() {
 			continue
 		}
@@ -47,19 +42,11 @@ func (t *Tree) keepAside(ctx context.Context, ws workspace, fence fleet.Fence, t
 		}
 		res.note("branch %q with %d commits is not part of the result; it is kept as %s", name, n, kept("branch", name))
 	}
-	if !stashed {
-		return nil
-	}
-	// A stash remembers on which branch it was made.
-	stashes, err := ws.git.list(ctx, ws.top, "stash", "list", "-z", "--format=%H %gs")
+	stashes, err := ws.stashes(ctx, t.rec.Branch, been)
 	if err != nil {
 		return err
 	}
-	for _, entry := range stashes {
-		sha, subject, _ := strings.Cut(entry, " ")
-		if !strings.Contains(subject, "n "+t.rec.Branch+": ") || !isSHA(sha) {
-			continue
-		}
+	for _, sha := range stashes {
 		ref := kept("stash", sha[:12])
 		if _, err := ws.git.line(ctx, ws.top, "update-ref", ref, sha); err != nil {
 			return err

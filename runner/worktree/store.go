@@ -57,6 +57,11 @@ type Config struct {
 	// "Tugline Runner".
 	Identity Identity
 	Logger   *slog.Logger
+	// Now is the time by which things are kept; time.Now if nil.
+	Now func() time.Time
+	// Scrubbed is told the names of settings that carried credentials and were taken out of a repository's cache; it may
+	// be nil.
+	Scrubbed func(repository string, names []string)
 }
 
 // A Store owns the caches and worktrees under one directory. Its methods are safe for concurrent use.
@@ -66,6 +71,11 @@ type Store struct {
 	protocols      []string
 	untrackedLimit int64
 	log            *slog.Logger
+	now            func() time.Time
+	scrubbed       func(string, []string)
+
+	records sync.Mutex // held over a change of a record that several may change
+	leaving sync.Mutex // held while a workspace goes, and while one is found
 
 	identityOnce sync.Once
 	identity     Identity
@@ -95,7 +105,14 @@ func Open(cfg Config) (*Store, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Scrubbed == nil {
+		cfg.Scrubbed = func(string, []string) {}
+	}
 	s := &Store{
+		now: cfg.Now, scrubbed: cfg.Scrubbed,
 		dir: dir, protocols: []string{"https", "ssh"}, untrackedLimit: cfg.UntrackedLimit,
 		log: cfg.Logger, identity: cfg.Identity, gates: make(map[string]*gate),
 	}

@@ -37,7 +37,12 @@ func (s *Store) Reopen(ctx context.Context, job fleet.JobID) (*Tree, error) {
 	if err := checkJob(job); err != nil {
 		return nil, err
 	}
+	s.leaving.Lock()
 	rec, err := s.load(job)
+	if err == nil && rec != nil {
+		err = comeBack(rec)
+	}
+	s.leaving.Unlock()
 	if err != nil {
 		return nil, err
 	}
@@ -92,6 +97,9 @@ func (s *Store) rebuildFromBranch(ctx context.Context, req Request, rec *record)
 		tip, err := c.git.commit(ctx, c.path, rec.branchRef())
 		if err != nil || tip == "" {
 			return false, nil
+		}
+		if err := s.scrub(ctx, c); err != nil {
+			return false, err
 		}
 		if err := s.clear(ctx, rec); err != nil {
 			return false, err

@@ -4,7 +4,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -65,7 +64,7 @@ func (s *Store) Usage() (Usage, error) {
 		for _, n := range all {
 			stem := filepath.Join(home, "g"+strconv.Itoa(n))
 			use := Use{Name: strings.TrimSpace(string(name)), Path: stem + ".git", Bytes: sizeOf(stem + ".git")}
-			if n == slices.Max(all) {
+			if !s.isAside(e.Name(), n) {
 				u.Caches = append(u.Caches, use)
 				continue
 			}

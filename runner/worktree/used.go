@@ -23,9 +23,9 @@ func (s *Store) use(id, name string) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return
 	}
-	file, now := filepath.Join(dir, name), time.Now()
-	if os.Chtimes(file, now, now) != nil {
-		_ = os.WriteFile(file, nil, 0o600)
+	file, now := filepath.Join(dir, name), s.now()
+	if os.Chtimes(file, now, now) != nil && os.WriteFile(file, nil, 0o600) == nil {
+		_ = os.Chtimes(file, now, now)
 	}
 }
 
@@ -43,7 +43,8 @@ func Caches(dir string, limit int) ([]string, error) {
 	var all []used
 	for _, e := range repos {
 		home := filepath.Join(dir, "repos", e.Name())
-		if generations, err := (&Store{dir: dir}).generations(e.Name()); err != nil || len(generations) == 0 {
+		known := &Store{dir: dir}
+		if all, err := known.generations(e.Name()); err != nil || len(all) == 0 || known.isAside(e.Name(), slices.Max(all)) {
 			continue
 		}
 		files, _ := os.ReadDir(filepath.Join(home, usedDir))
