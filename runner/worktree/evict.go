@@ -264,10 +264,11 @@ func (s *Store) retainCaches(ctx context.Context, p Policy, out *Retained) error
 	if err != nil {
 		return err
 	}
+	slices.SortStableFunc(all, func(a, b Cache) int { return a.LastUse.Compare(b.LastUse) })
 	var failed []error
 	for _, c := range all {
-		gone := false
-		if c.Quarantined == "" && !c.Busy && c.Worktrees == 0 {
+		gone, enough := false, p.Enough != nil && p.Enough()
+		if !enough && c.Quarantined == "" && !c.Busy && c.Worktrees == 0 {
 			if c, gone, err = s.retainCache(ctx, c, p, out); err != nil {
 				failed = append(failed, fmt.Errorf("retain the cache of %s: %w", c.Repository, err))
 			}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -321,9 +322,14 @@ func (w *world) pass(done map[Action]int) {
 			}
 		}
 	}
+	after := inventory{map[string]string{}, map[string]string{}} // of all: they share stashes and logs
+	for _, t := range w.jobs {
+		now := w.take(t)
+		maps.Copy(after.commits, now.commits)
+		maps.Copy(after.files, now.files)
+	}
 	var blobs map[string]bool
 	for _, t := range w.jobs {
-		after := w.take(t)
 		for sha, where := range before[t.Job].commits {
 			if _, ok := after.commits[sha]; !ok && !have[sha] {
 				w.rt.Fatalf("commit %s of %s is lost; decided: %+v", sha, where, out)

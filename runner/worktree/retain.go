@@ -22,6 +22,8 @@ type Policy struct {
 	Keeps
 	// Busy says whether a job has an attempt here, or one that is not settled yet.
 	Busy func(fleet.JobID) bool
+	// Enough says that the disk has room again, so that no more caches have to go; nil is never.
+	Enough func() bool
 }
 
 // A Workspace is a job's worktree, with what is known of it and what becomes of it.
