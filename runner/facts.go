@@ -114,6 +114,7 @@ func (r *Runner) trees() (*worktree.Store, error) {
 	}
 	s, err := worktree.Open(worktree.Config{
 		Dir: filepath.Join(r.cfg.Dir, "trees"), AllowFile: o.AllowFile, Logger: r.log,
+		Now: func() time.Time { return r.now() }, Scrubbed: r.onScrubbed,
 		Identity: worktree.Identity{Name: o.Git.Name, Email: o.Git.Email},
 	})
 	if err != nil {
@@ -211,6 +212,7 @@ func (r *Runner) watchOwner(ctx context.Context) {
 			r.log.Info("owner's files changed")
 			r.loadOwner()
 			r.redetect()
+			r.retention.poke()
 		}
 	}
 }

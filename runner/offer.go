@@ -231,7 +231,7 @@ func (r *Runner) offer() offer {
 	}
 	h := r.sampled()
 	r.mu.Lock()
-	owner, disk := r.owner, cmp.Or(r.noRoom, r.lowDisk)
+	owner, disk := r.owner, cmp.Or(r.noRoom, r.lowDisk, r.retention.over())
 	r.mu.Unlock()
 	return owner.offered(standing{base: r.slots(owner), automation: told.Automation, disk: disk}, h, time.Now())
 }

@@ -145,28 +145,52 @@ func (r *Runner) findOut(ctx context.Context, h fleet.Health) {
 	r.pressure.mu.Unlock()
 	if on {
 		r.changed()
+		r.reclaim(ctx, func() bool { return ctx.Err() != nil || r.hasRoom(ctx, found.Volumes, found.Floor) })
+		r.health.again()
 		r.pruneDocker(ctx, h)
 	}
 }
 
-// buildOutput names directories of what builds leave and make again.
+// hasRoom looks anew whether volumes that were short of space have room again. One that
+// does not answer has: nothing is deleted for what is not known.
+func (r *Runner) hasRoom(ctx context.Context, short []fleet.Volume, floor int64) bool {
+	return !slices.ContainsFunc(short, func(v fleet.Volume) bool { return isLow(r.fresh(ctx, v.Path), floor) })
+}
+
+// buildOutput names directories of what builds leave and make again, unless the owner
+// says otherwise.
 var buildOutput = []string{
 	"node_modules", "target", "dist", "build", ".next", ".nuxt", ".turbo", ".gradle", ".venv", "venv", "__pycache__", ".tox", "DerivedData",
 }
 
-// usageTrees gives the directories that a runner fills, by class.
-func (r *Runner) usageTrees() []probe.Tree {
+// ownTrees gives the directories that are a runner's alone, by class.
+func (r *Runner) ownTrees() []probe.Tree {
+	r.mu.Lock()
+	names := r.owner.BuildOutput
+	r.mu.Unlock()
+	return ownTrees(r.cfg, names)
+}
+
+func ownTrees(cfg Config, buildOutput []string) []probe.Tree {
 	build := map[string]string{}
 	for _, name := range buildOutput {
 		build[name] = "build"
 	}
-	d := r.cfg.Dir
-	trees := []probe.Tree{
-		{Path: r.cfg.workspace(), Class: "worktrees", Within: build},
+	d := cfg.Dir
+	return []probe.Tree{
+		{Path: cfg.workspace(), Class: "worktrees", Within: build},
 		{Path: filepath.Join(d, "scratch"), Class: "worktrees", Within: build},
-		{Path: r.cfg.cache(), Class: "caches"},
+		{Path: cfg.cache(), Class: "caches"},
 		{Path: filepath.Join(d, "attempts"), Class: "logs"},
+		{Path: d, Class: "other"},
 	}
+}
+
+// usageTrees gives the directories that a runner fills, by class: its own, and those of
+// the agent CLIs.
+func (r *Runner) usageTrees() []probe.Tree { return append(r.ownTrees(), harnessTrees()...) }
+
+func harnessTrees() (trees []probe.Tree) {
 	home, _ := os.UserHomeDir()
 	for _, at := range []string{
 		cmp.Or(os.Getenv("CODEX_HOME"), filepath.Join(home, ".codex")), cmp.Or(os.Getenv("CLAUDE_CONFIG_DIR"), filepath.Join(home, ".claude")),
@@ -176,7 +200,7 @@ func (r *Runner) usageTrees() []probe.Tree {
 			trees = append(trees, probe.Tree{Path: at, Class: "harness"})
 		}
 	}
-	return append(trees, probe.Tree{Path: d, Class: "other"})
+	return trees
 }
 
 // pruneDocker removes old build cache, and old images that jobs have left, where the

@@ -55,6 +55,8 @@ type Runner struct {
 	sampler    *probe.Sampler
 	health     *health
 	pressure   *pressure
+	retention  *retention
+	now        func() time.Time // by which workspaces and caches are kept
 
 	storeMu  sync.Mutex
 	store    *worktree.Store
@@ -99,7 +101,7 @@ func New(cfg Config) (*Runner, error) {
 	exec := fleet.HarnessInfo{Name: "exec", SignedIn: "yes"}
 	sampler := newSampler(cfg)
 	r := &Runner{
-		sampler: sampler, health: newHealth(sampler.Sample), pressure: newPressure(),
+		sampler: sampler, health: newHealth(sampler.Sample), pressure: newPressure(), retention: newRetention(), now: time.Now,
 		cfg: cfg, log: cfg.Logger, machine: machineID(), detectNow: make(chan struct{}, 1), owner: DefaultOwner(),
 		harnesses: []fleet.HarnessInfo{exec}, alerts: map[string]string{}, attempts: map[fleet.Fence]*held{}, answered: map[fleet.Fence]bool{},
 	}
@@ -186,6 +188,7 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 	r.work.Go(func() { r.watchRoom(work) })
 	r.work.Go(func() { r.reaps(work) })
 	r.work.Go(func() { r.sweepsScratch(work) })
+	r.work.Go(func() { r.retains(work) })
 	r.work.Go(func() { r.hangUps(work) })
 	r.work.Go(func() { r.giveBack(work) })
 	if r.cfg.DevMode {
@@ -246,6 +249,7 @@ func (r *Runner) start(a *attempt.Attempt) {
 		r.mu.Lock()
 		delete(r.attempts, a.Fence())
 		r.mu.Unlock()
+		r.retention.poke()
 		r.changed()
 	})
 }
