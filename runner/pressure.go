@@ -131,7 +131,7 @@ func (r *Runner) findOut(ctx context.Context, h fleet.Health) {
 			r.log.Info("what docker takes of the disk is not known", "err", err)
 		} else {
 			found.Usage = append(found.Usage, fleet.ClassUsage{Class: "docker", Bytes: bytes})
-			slices.SortStableFunc(found.Usage, func(a, b fleet.ClassUsage) int { return cmp.Compare(b.Bytes, a.Bytes) })
+			sortUsage(found.Usage)
 		}
 	}
 	if ctx.Err() != nil {
@@ -149,6 +149,11 @@ func (r *Runner) findOut(ctx context.Context, h fleet.Health) {
 		r.health.again()
 		r.pruneDocker(ctx, h)
 	}
+}
+
+// sortUsage puts the largest class first.
+func sortUsage(all []fleet.ClassUsage) {
+	slices.SortStableFunc(all, func(a, b fleet.ClassUsage) int { return cmp.Compare(b.Bytes, a.Bytes) })
 }
 
 // hasRoom looks anew whether volumes that were short of space have room again. One that

@@ -163,6 +163,16 @@ func Open(dir string) (*Journal, error) {
 	return openWith(dir, lock, writeAt)
 }
 
+// Peek reads the attempts of a journal that a runner may have open: what it has written
+// so far. It takes no lock and writes nothing; a directory without a journal has none.
+func Peek(dir string) ([]Attempt, error) {
+	st, _, _, err := read(filepath.Join(dir, fileName))
+	if err != nil {
+		return nil, err
+	}
+	return st.attempts(), nil
+}
+
 // openWith reads or creates a journal whose lock is held, and writes with the given
 // function.
 func openWith(dir string, lock *flock.Flock, write func(*os.File, []byte, int64) error) (*Journal, error) {
