@@ -37,6 +37,8 @@ type health struct {
 	told    offer     // of the last heartbeat
 	caches  []string  // repositories with a cache here
 	known   []string  // the same as the hub was told last; nil: never
+	usage   []fleet.ClassUsage
+	counted time.Time // when that was; zero: never
 }
 
 // daemon is what jobs that need Docker wait for: that it and Compose answer.
@@ -180,9 +182,28 @@ func (h *health) ride(hb *wire.Heartbeat, now time.Time) {
 	}
 	if hb.Full || !h.at.Equal(h.sent) {
 		s := h.last
-		s.Age = age
+		s.Age, s.Usage = age, h.usage
 		hb.Health, h.sent, h.docker = &s, h.at, daemonOf(s.Docker)
 	}
+}
+
+// counts says whether what is on the disk has to be counted again, and notes a count
+// that begins.
+func (h *health) counts(now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.counted.IsZero() && elapsed(h.counted, now) < fleet.UsageEvery {
+		return false
+	}
+	h.counted = now
+	return true
+}
+
+// takes notes what is on the disk, to ride with the samples.
+func (h *health) takes(usage []fleet.ClassUsage) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.usage = usage
 }
 
 // has notes the repositories with a cache here; nil is that they are not known.

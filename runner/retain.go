@@ -125,6 +125,10 @@ func (r *Runner) retain(ctx context.Context) time.Duration {
 	r.alert("retention", retentionText(out, err))
 	r.alert("credentials", r.retention.scrubText(r.now()))
 	r.holdToLimit(ctx, owner)
+	if r.health.counts(r.now()) || len(out.Deleted)+len(out.Evicted) > 0 {
+		usage, _ := r.sampler.Usage(ctx, r.usageTrees(), usageEntries, usageTime)
+		r.health.takes(usage)
+	}
 	r.changed()
 	return nextPass(out, r.now())
 }

@@ -297,6 +297,15 @@ func describeHealth(h *api.RunnerHealth, now time.Time, show func(name, value st
 	if s.Cache.Path != s.Workspace.Path || s.Cache.Free != s.Workspace.Free {
 		show("cache", volumeText(&s.Cache))
 	}
+	var takes []string
+	for _, u := range s.Usage {
+		if len(takes) < 4 && u.Bytes >= 1<<20 {
+			takes = append(takes, u.Class+" "+size(u.Bytes))
+		}
+	}
+	if len(takes) > 0 {
+		show("on the disk", strings.Join(takes, ", "))
+	}
 	if s.Reserved > 0 {
 		show("reserved", size(s.Reserved)+" of the disk, for jobs that have not used it yet")
 	}

@@ -83,7 +83,15 @@ func soundHealth(from *fleet.Health) *fleet.Health {
 		h.Power = &fleet.Power{OnBattery: p.OnBattery, Percent: min(max(p.Percent, -1), 100)}
 	}
 	h.Docker = soundDocker(h.Docker)
+	h.Usage = soundUsage(h.Usage)
 	return &h
+}
+
+func soundUsage(from []fleet.ClassUsage) (all []fleet.ClassUsage) {
+	for _, u := range from[:min(len(from), maxUsage)] {
+		all = append(all, fleet.ClassUsage{Class: fleet.CutText(u.Class, maxWord), Bytes: max(u.Bytes, 0), Files: max(u.Files, 0)})
+	}
+	return all
 }
 
 func duration(d time.Duration) time.Duration { return min(max(d, 0), longest) }
@@ -125,9 +133,7 @@ func soundPressure(from *fleet.Pressure) *fleet.Pressure {
 	for _, v := range from.Volumes[:min(len(from.Volumes), maxVolumes)] {
 		p.Volumes = append(p.Volumes, soundVolume(v))
 	}
-	for _, u := range from.Usage[:min(len(from.Usage), maxUsage)] {
-		p.Usage = append(p.Usage, fleet.ClassUsage{Class: fleet.CutText(u.Class, maxWord), Bytes: max(u.Bytes, 0), Files: max(u.Files, 0)})
-	}
+	p.Usage = soundUsage(from.Usage)
 	return &p
 }
 

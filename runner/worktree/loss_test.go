@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +28,7 @@ func TestNothingIsEverLost(t *testing.T) {
 	run(t, src, "config", "receive.denyCurrentBranch", "ignore")
 	done := map[Action]int{}
 	rapid.Check(t, func(rt *rapid.T) {
-		w := newWorld(t, rt, src)
+		w := newWorld(t, rt, src, lib)
 		for range rapid.IntRange(1, 6).Draw(rt, "acts") {
 			name := rapid.SampledFrom(actNames).Draw(rt, "act")
 			w.act(name)
@@ -47,21 +48,22 @@ func TestNothingIsEverLost(t *testing.T) {
 }
 
 type world struct {
-	t    *testing.T
-	rt   *rapid.T
-	s    *Store
-	src  string
-	now  time.Time
-	jobs []*Tree
-	n    int
-	busy map[fleet.JobID]bool
+	t       *testing.T
+	rt      *rapid.T
+	s       *Store
+	src     string
+	remotes []string
+	now     time.Time
+	jobs    []*Tree
+	n       int
+	busy    map[fleet.JobID]bool
 }
 
-func newWorld(t *testing.T, rt *rapid.T, src string) *world {
+func newWorld(t *testing.T, rt *rapid.T, src, lib string) *world {
 	dir, err := os.MkdirTemp(t.TempDir(), "w")
 	must(err)
 	rt.Cleanup(func() { _ = removeAll(dir) })
-	w := &world{t: t, rt: rt, src: src, now: time.Now(), busy: map[fleet.JobID]bool{}}
+	w := &world{t: t, rt: rt, src: src, remotes: []string{src, lib}, now: time.Now(), busy: map[fleet.JobID]bool{}}
 	w.s = open(t, func(c *Config) {
 		c.Dir, c.UntrackedLimit, c.Now = filepath.Join(dir, "store"), 10_000, func() time.Time { return w.now }
 	})
@@ -194,18 +196,8 @@ var acts = map[string]func(w *world, t *Tree){
 	"a day, a pass": func(w *world, t *Tree) { w.now = w.now.Add(25 * time.Hour); w.pass(map[Action]int{}) },
 }
 
-var actNames = func() (names []string) {
-	for name := range acts {
-		names = append(names, name)
-	}
-	// rapid repeats a failure by its draws.
-	for i := range names {
-		for j := i; j > 0 && names[j] < names[j-1]; j-- {
-			names[j], names[j-1] = names[j-1], names[j]
-		}
-	}
-	return names
-}()
+// actNames are in order: rapid repeats a failure by its draws.
+var actNames = slices.Sorted(maps.Keys(acts))
 
 func (w *world) act(name string) {
 	acts[name](w, w.jobs[rapid.IntRange(0, len(w.jobs)-1).Draw(w.rt, "job")])
@@ -307,12 +299,12 @@ func (w *world) pass(done map[Action]int) {
 	// What refs of the caches and the remote have.
 	have := map[string]bool{}
 	caches, _ := filepath.Glob(filepath.Join(w.s.dir, "repos", "*", "g*.git"))
-	for _, repo := range append(caches, w.src) {
+	for _, repo := range append(slices.Clone(caches), w.remotes...) {
 		for l := range strings.Lines(run(w.t, repo, "rev-list", "--objects", "--all")) {
 			sha, _, _ := strings.Cut(strings.TrimSpace(l), " ")
 			have[sha] = true
 		}
-		if repo == w.src {
+		if slices.Contains(w.remotes, repo) {
 			continue
 		}
 		for l := range strings.Lines(func() string { out, _ := tryRun(w.t, repo, "log", "-g", "--format=%H", "refs/stash", "--"); return out }()) {
@@ -352,9 +344,12 @@ func (w *world) pass(done map[Action]int) {
 // contents gives the sums of all files that objects hold.
 func (w *world) contents(repos []string, have map[string]bool) map[string]bool {
 	sums := map[string]bool{}
-	for _, repo := range append(repos, w.src) {
+	for _, remote := range w.remotes {
+		repos = append(repos, filepath.Join(remote, ".git"))
+	}
+	for _, repo := range repos {
 		for sha := range have {
-			if out, err := w.s.git.in(filepath.Join(repo, map[bool]string{true: ".git"}[repo == w.src])).run(w.t.Context(), call{dir: "/", args: []string{"cat-file", "blob", sha}}); err == nil {
+			if out, err := w.s.git.in(repo).run(w.t.Context(), call{dir: "/", args: []string{"cat-file", "blob", sha}}); err == nil {
 				sums[hash([]byte(out))] = true
 			}
 		}

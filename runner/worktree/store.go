@@ -1,13 +1,13 @@
 // Package worktree does everything that git does for a job on a workstation: one bare cache per repository, one
 // worktree per job at a path that never changes, what an agent left behind saved and described, a push under the
-// authority of its caller, and removal on positive evidence only. Its functions without a Store serve the submitting
-// side: they describe a person's repository, bundle it, and bring a result back into it.
+// authority of its caller, and removal on positive evidence only, in times that the caller sets. Its functions without a
+// Store serve the submitting side: they describe a person's repository, bundle it, and bring a result back into it.
 //
 // It guarantees: nothing that an agent left is deleted before it is under a ref, or else the worktree is kept and the
 // reason told; a fetch never writes a local branch; a push is never forced; no hook of a repository is run; no
 // credential is written to a URL or a git config; a damaged cache is set aside, never deleted. Two processes may share
 // a Store's directory. It leaves to others: when a job may start or push, which credentials there are, how results
-// travel, and how long anything is kept. An agent that may write outside of its worktree can change the configuration and
+// travel, and what else fills the disk. An agent that may write outside of its worktree can change the configuration and
 // the local branches that all jobs of a repository share; it is held by its permissions, not by this package.
 package worktree
 

@@ -17,6 +17,7 @@ type Health struct {
 	Zone      string        `json:"zone,omitempty"`      // IANA name of its time zone, e.g. Europe/Berlin
 	UserIdle  time.Duration `json:"user_idle_ns"`        // since its owner last touched it; below 0: not known
 	Docker    Docker        `json:"docker"`
+	Usage     []ClassUsage  `json:"usage,omitempty"` // what the runner and its agent CLIs take of the disk, the largest first, counted from time to time
 }
 
 // Volume is what a file system has left for an ordinary user.
@@ -85,6 +86,7 @@ const (
 	HealthRest     = time.Minute      // between samples otherwise
 	HealthFresh    = time.Minute      // age of a sample up to which automation is admitted by it
 	DockerFresh    = 10 * time.Minute // age of an answer of Docker and Compose up to which it counts
+	UsageEvery     = time.Hour        // between two counts of what a runner takes of the disk
 	PressureEvery  = 5 * time.Minute  // at least, between two reports of storage pressure
 	AlertEvery     = 30 * time.Minute // at least, between two alerts about one fault of one machine
 	IdleAlertAfter = 10 * time.Minute // with work and no capable runner online, before an alert
