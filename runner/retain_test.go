@@ -13,6 +13,7 @@ import (
 	"tugline.dev/tugline/runner/process"
 	"tugline.dev/tugline/runner/worktree"
 	"tugline.dev/tugline/shared/fleet"
+	"tugline.dev/tugline/shared/wire"
 )
 
 // gitIn runs git as a person would.
@@ -269,6 +270,42 @@ func TestScrubbedSettingsAreTold(t *testing.T) {
 	r.at = r.at.Add(25 * time.Hour)
 	if r.retain(t.Context()); r.alerts["credentials"] != "" {
 		t.Errorf("told for ever: %q", r.alerts["credentials"])
+	}
+}
+
+// What the runner takes of the disk rides with the samples, and is counted anew when something went.
+func TestUsageRidesWithSamples(t *testing.T) {
+	t.Parallel()
+	r := ageing(t, "")
+	tree, f := r.begin("job", gitRepo(t))
+	put(t, tree.Path+"/node_modules/big.js", strings.Repeat("x", 3<<20))
+	r.end(tree, f, true)
+	r.health.last, r.health.at = fleet.Health{}, time.Now()
+	build := func() (bytes int64) {
+		t.Helper()
+		r.retain(t.Context())
+		hb := wire.Heartbeat{Full: true}
+		r.health.ride(&hb, time.Now())
+		if hb.Health == nil || len(hb.Health.Usage) == 0 {
+			t.Fatalf("nothing rides: %+v", hb.Health)
+		}
+		for _, u := range hb.Health.Usage {
+			if u.Class == "build" {
+				bytes = u.Bytes
+			}
+		}
+		return bytes
+	}
+	if got := build(); got < 3<<20 {
+		t.Errorf("builds take %d bytes", got)
+	}
+	put(t, tree.Path+"/node_modules/more.js", strings.Repeat("x", 3<<20))
+	if got := build(); got > 4<<20 {
+		t.Errorf("counted at every pass: %d bytes", got)
+	}
+	r.at = r.at.Add(25 * time.Hour)
+	if got := build(); got != 0 || there(tree.Path) {
+		t.Errorf("builds take %d bytes when the workspace is gone", got)
 	}
 }
 

@@ -359,6 +359,8 @@ func TestSoundHealth(t *testing.T) {
 		{"more memory than there is", func(h *fleet.Health) { h.Memory = &fleet.Memory{Total: 5, Available: 6} }, func(h *fleet.Health) {}},
 		{"a load below zero", func(h *fleet.Health) { h.CPU = &fleet.CPU{Count: 4, Load: -1} }, func(h *fleet.Health) {}},
 		{"a share over all", func(h *fleet.Health) { h.CPU = &fleet.CPU{Count: 4, Load: 2, Used: 3, Pressure: -4} }, func(h *fleet.Health) { h.CPU = &fleet.CPU{Count: 4, Load: 2, Used: 1} }},
+		{"too many classes on the disk", func(h *fleet.Health) { h.Usage = append(make([]fleet.ClassUsage, 99), fleet.ClassUsage{}) }, func(h *fleet.Health) { h.Usage = make([]fleet.ClassUsage, maxUsage) }},
+		{"less than nothing on the disk", func(h *fleet.Health) { h.Usage = []fleet.ClassUsage{{Class: "caches", Bytes: -1, Files: -2}} }, func(h *fleet.Health) { h.Usage = []fleet.ClassUsage{{Class: "caches"}} }},
 		{"busier than busy", func(h *fleet.Health) { h.IO = &fleet.IO{Busy: 2, Pressure: 200, Memory: -1} }, func(h *fleet.Health) { h.IO = &fleet.IO{Busy: 1, Pressure: 100} }},
 		{"a full battery", func(h *fleet.Health) { h.Power = &fleet.Power{OnBattery: true, Percent: 300} }, func(h *fleet.Health) { h.Power = &fleet.Power{OnBattery: true, Percent: 100} }},
 		{"a battery that is not known", func(h *fleet.Health) { h.Power = &fleet.Power{Percent: -20} }, func(h *fleet.Health) { h.Power = &fleet.Power{Percent: -1} }},

@@ -3,6 +3,7 @@ package worktree
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"flag"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -26,12 +27,19 @@ func TestNothingIsEverLost(t *testing.T) {
 	run(t, src, "submodule", "--quiet", "add", lib, "lib")
 	run(t, src, "commit", "-q", "-m", "submodule")
 	run(t, src, "config", "receive.denyCurrentBranch", "ignore")
+	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue { // a second each
+		must(flag.Set("rapid.checks", "25"))
+	}
 	done := map[Action]int{}
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(t, rt, src, lib)
 		for range rapid.IntRange(1, 6).Draw(rt, "acts") {
 			name := rapid.SampledFrom(actNames).Draw(rt, "act")
 			w.act(name)
+		}
+		w.prepare() // one that nobody has confused
+		if rapid.Bool().Draw(rt, "dirty") {
+			acts["untracked"](w, w.jobs[len(w.jobs)-1])
 		}
 		for range 3 {
 			w.now = w.now.Add(time.Duration(rapid.SampledFrom([]int{1, 25, 24 * 8, 24 * 15}).Draw(rt, "hours")) * time.Hour)
