@@ -213,6 +213,6 @@ func removeSaved(t testing.TB, s *Store, job fleet.JobID) (removal, error) {
 	if why := e.unsaved(); !e.Gone && !e.Half && why != "" {
 		return removal{Why: why}, nil
 	}
-	n, err := s.remove(t.Context(), rec, rec.Path)
-	return removal{Removed: err == nil, Bytes: n}, err
+	gone, n, err := s.remove(t.Context(), rec, rec.Path, nil)
+	return removal{Removed: gone, Bytes: n}, err
 }

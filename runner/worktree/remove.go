@@ -41,26 +41,39 @@ func (e seen) unsaved() string {
 
 // remove deletes a workspace of which an examination has shown that all is saved, and which stands at a path now. Before
 // that it puts commits that only its own log knows under a ref, and afterwards the job can be built again from its
-// branch. The caller holds the lock of the cache.
-func (s *Store) remove(ctx context.Context, rec *record, at string) (bytes int64, err error) {
+// branch. At the moment from which nobody finds it any more, may is asked; nil is yes. The caller holds the lock of the
+// cache.
+func (s *Store) remove(ctx context.Context, rec *record, at string, may func() bool) (gone bool, bytes int64, err error) {
 	if rec.State == stateReady && isDir(rec.Admin) {
 		if err := s.keepDropped(ctx, rec); err != nil {
-			return 0, err
+			return false, 0, err
 		}
 	}
 	bytes = sizeOf(at)
-	moved := *rec
-	moved.Path = at
-	if err := s.discard(&moved); err != nil {
-		return 0, err
+	trash, err := func() (string, error) {
+		s.leaving.Lock()
+		defer s.leaving.Unlock()
+		if gone = may == nil || may(); !gone {
+			return "", nil
+		}
+		trash, err := s.toTrash(rec.Job, at)
+		if err == nil {
+			err = unregister(s.workspace(rec).common, rec.Path)
+		}
+		if err == nil {
+			err = s.amend(rec.Job, func(r *record) { r.State = stateRemoved })
+		}
+		return trash, err
+	}()
+	if err != nil || !gone {
+		return false, 0, err
 	}
-	if err := unregister(s.workspace(rec).common, rec.Path); err != nil {
-		return 0, err
-	}
+	rec.State = stateRemoved
+	s.emptyTrash(rec.Job, trash)
+	_ = os.Remove(filepath.Dir(rec.Path))
 	sweepOld(filepath.Join(s.dir, "trash"), "")
 	sweepOld(filepath.Join(s.dir, "tmp"), "w-")
-	rec.State = stateRemoved
-	return bytes, s.amend(rec.Job, func(r *record) { r.State = stateRemoved })
+	return true, bytes, nil
 }
 
 // keepDropped puts the commits at which HEAD of a workspace once stood, and that no ref reaches, under refs of the job:
@@ -210,35 +223,50 @@ func (s *Store) clear(ctx context.Context, rec *record) error {
 	if why := e.unsaved(); why != "" {
 		return fault(fleet.Conflict, nil, "the earlier worktree of job %s at %s is kept: %s; save what is needed from it and delete it, then retry", rec.Job, rec.Path, why)
 	}
-	if _, err := s.remove(ctx, rec, rec.Path); err != nil {
+	if _, _, err := s.remove(ctx, rec, rec.Path, nil); err != nil {
 		return err
 	}
 	s.log.Info("earlier worktree saved and removed", "job", rec.Job, "fence", rec.Fence.String(), "ref", res.RescueRef)
 	return nil
 }
 
-// discard deletes a tree without a question: one in which no agent ran, or that was proved to be saved. It is moved away
-// first, so that a half-deleted tree never stands at the job's path.
+// discard deletes a tree without a question: one in which no agent ran.
 func (s *Store) discard(rec *record) error {
-	if !exists(rec.Path) {
-		return nil
-	}
-	if !inside(filepath.Join(s.dir, "work"), rec.Path) {
-		return fmt.Errorf("delete worktree: %s is outside of the store", rec.Path)
-	}
-	trash, err := os.MkdirTemp(filepath.Join(s.dir, "trash"), string(rec.Job)+"-")
+	trash, err := s.toTrash(rec.Job, rec.Path)
 	if err != nil {
-		return fmt.Errorf("delete worktree: %w", err)
+		return err
 	}
-	if err := os.Rename(rec.Path, filepath.Join(trash, "tree")); err != nil {
-		_ = os.Remove(trash)
-		return fmt.Errorf("delete worktree: %w", err)
-	}
-	if err := removeAll(trash); err != nil {
-		s.log.Warn("deleted worktree could not be removed from the trash", "job", rec.Job, "path", trash, "err", err)
-	}
+	s.emptyTrash(rec.Job, trash)
 	_ = os.Remove(filepath.Dir(rec.Path))
 	return nil
+}
+
+// toTrash moves a tree away, so that a half-deleted one never stands where it was; "" where there is none.
+func (s *Store) toTrash(job fleet.JobID, path string) (string, error) {
+	if !exists(path) {
+		return "", nil
+	}
+	if !inside(filepath.Join(s.dir, "work"), path) {
+		return "", fmt.Errorf("delete worktree: %s is outside of the store", path)
+	}
+	trash, err := os.MkdirTemp(filepath.Join(s.dir, "trash"), string(job)+"-")
+	if err != nil {
+		return "", fmt.Errorf("delete worktree: %w", err)
+	}
+	if err := os.Rename(path, filepath.Join(trash, "tree")); err != nil {
+		_ = os.Remove(trash)
+		return "", fmt.Errorf("delete worktree: %w", err)
+	}
+	return trash, nil
+}
+
+func (s *Store) emptyTrash(job fleet.JobID, trash string) {
+	if trash == "" {
+		return
+	}
+	if err := removeAll(trash); err != nil {
+		s.log.Warn("deleted worktree could not be removed from the trash", "job", job, "path", trash, "err", err)
+	}
 }
 
 // removeAll deletes also directories that were made read-only.

@@ -256,8 +256,16 @@ func (s *Store) depart(ctx context.Context, rec *record, was seen, p Policy) (go
 			return false, 0, errors.Join(err, comeBack(rec))
 		}
 	}
-	if bytes, err = s.remove(ctx, rec, going); err != nil {
-		return false, bytes, err
+	var back error
+	gone, bytes, err = s.remove(ctx, rec, going, func() bool {
+		if !p.Busy(rec.Job) && exists(going) != was.Gone && !exists(rec.Path) {
+			return true
+		}
+		back = comeBack(rec) // a job has begun meanwhile, and may have it back already
+		return false
+	})
+	if err = errors.Join(err, back); err != nil || !gone {
+		return false, 0, err
 	}
 	// The refs hold the same.
 	return true, bytes, removeAll(filepath.Join(s.dir, "out", string(rec.Job)))
@@ -278,8 +286,8 @@ func (s *Store) Unfinished(ctx context.Context, job fleet.JobID) (bool, error) {
 	if rec, err = s.load(job); err != nil || rec == nil || rec.State != statePreparing {
 		return false, err
 	}
-	_, err = s.remove(ctx, rec, rec.Path)
-	return err == nil, err
+	gone, _, err := s.remove(ctx, rec, rec.Path, nil)
+	return gone, err
 }
 
 // commands gives what a person runs to have elsewhere what is here alone.

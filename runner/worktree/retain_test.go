@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -406,5 +407,54 @@ func TestRetainWithSubmodules(t *testing.T) {
 		if gone := !exists(tree.Path); gone != (c.why == "") || !gone && !strings.Contains(k.kept(out).Why, c.why) {
 			t.Errorf("%s: %+v", c.name, out)
 		}
+	}
+}
+
+// A job takes its workspace up at any moment of its removal: it has it whole, as it was or built anew, and git knows it.
+func TestAJobTakesUpWhatIsOnItsWayOut(t *testing.T) {
+	t.Parallel()
+	src := origin(t)
+	s := open(t, nil)
+	var mu sync.Mutex
+	busy := map[fleet.JobID]bool{}
+	p := Policy{Keeps: Keeps{Cache: -1}, Busy: func(j fleet.JobID) bool { mu.Lock(); defer mu.Unlock(); return busy[j] }}
+	tree := prepare(t, s, Request{URL: src})
+	built, found := 0, 0
+	for n := range 24 {
+		mu.Lock()
+		busy["job1"] = false
+		mu.Unlock()
+		done := make(chan Retained)
+		go func() {
+			out, err := s.Retain(t.Context(), p)
+			if err != nil {
+				t.Error(err)
+			}
+			done <- out
+		}()
+		time.Sleep(time.Duration(n) * 12 * time.Millisecond)
+		mu.Lock()
+		busy["job1"] = true
+		mu.Unlock()
+		again, err := s.Reopen(t.Context(), "job1")
+		if err != nil {
+			built++
+			if again, err = s.Rebuild(t.Context(), Request{Job: "job1", Fence: fence2}); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			found++
+		}
+		<-done
+		if !exists(again.Path+"/a.txt") || exists(again.Path+goingSuffix) || run(t, again.Path, "status", "--porcelain") != "" {
+			t.Fatalf("round %d: the workspace is not whole", n)
+		}
+		if _, err := s.Reopen(t.Context(), "job1"); err != nil {
+			t.Fatalf("round %d: %v", n, err)
+		}
+	}
+	t.Logf("%d times it was built anew, %d times as it was", built, found)
+	if tree.Path == "" || built == 0 {
+		t.Error("it was never removed")
 	}
 }
