@@ -108,13 +108,13 @@ func (r *Runner) trees() (*worktree.Store, error) {
 	r.mu.Unlock()
 	r.storeMu.Lock()
 	defer r.storeMu.Unlock()
-	key := fmt.Sprint(o.AllowFile, o.Git)
+	key := fmt.Sprint(o.AllowFile, o.Git, o.RescueIgnored)
 	if r.store != nil && r.storeKey == key {
 		return r.store, nil
 	}
 	s, err := worktree.Open(worktree.Config{
 		Dir: filepath.Join(r.cfg.Dir, "trees"), AllowFile: o.AllowFile, Logger: r.log,
-		Now: func() time.Time { return r.now() }, Scrubbed: r.onScrubbed,
+		Now: func() time.Time { return r.now() }, Scrubbed: r.onScrubbed, RescueIgnored: o.RescueIgnored,
 		Identity: worktree.Identity{Name: o.Git.Name, Email: o.Git.Email},
 	})
 	if err != nil {

@@ -36,7 +36,7 @@ func InspectKept(ctx context.Context, dir string) (Kept, error) {
 	if err != nil {
 		return kept, err
 	}
-	store, err := worktree.Open(worktree.Config{Dir: trees})
+	store, err := worktree.Open(worktree.Config{Dir: trees, RescueIgnored: owner.RescueIgnored})
 	if err != nil {
 		return kept, err
 	}

@@ -57,8 +57,9 @@ type Owner struct {
 	KeepWorkspaces Keep     `yaml:"keep_workspaces"`
 	KeepRescue     Keep     `yaml:"keep_rescue"`
 	KeepCaches     Keep     `yaml:"keep_caches"`
-	DiskLimit      Bytes    `yaml:"disk_limit"`   // that the runner's data may take; 0: none
-	BuildOutput    []string `yaml:"build_output"` // names of directories that builds make again
+	RescueIgnored  []string `yaml:"rescue_ignored"` // files that git ignores and that are saved all the same
+	DiskLimit      Bytes    `yaml:"disk_limit"`     // that the runner's data may take; 0: none
+	BuildOutput    []string `yaml:"build_output"`   // names of directories that builds make again
 }
 
 // Hours holds the quiet hours, in this machine's own time.
@@ -257,6 +258,11 @@ func (o Owner) check() *ownerError {
 			if m == "" || strings.ContainsAny(m, " \t\n") {
 				return &ownerError{"models", m, fmt.Sprintf("%q is no name of a model", m)}
 			}
+		}
+	}
+	for _, p := range o.RescueIgnored {
+		if _, err := path.Match(p, ""); err != nil || p == "" {
+			return &ownerError{"rescue_ignored", p, fmt.Sprintf("%q is no pattern", p)}
 		}
 	}
 	for _, p := range o.BuildOutput {

@@ -21,12 +21,12 @@ func TestExampleIsTheDefault(t *testing.T) {
 	}
 	want := DefaultOwner()
 	want.Hours.Quiet, want.Repositories = []string{}, Repositories{Allow: []string{}, Options: []RepositoryOption{}}
-	want.Harnesses, want.EnvNames, want.Origins = map[string]Harness{}, []string{}, []string{}
+	want.Harnesses, want.EnvNames, want.Origins, want.RescueIgnored = map[string]Harness{}, []string{}, []string{}, []string{}
 	if d := cmp.Diff(want, got, cmp.AllowUnexported(Floors{})); d != "" {
 		t.Errorf("the example is not the default (-default +example):\n%s", d)
 	}
 	for _, key := range []string{"slots", "paused", "hours", "on_battery", "user_active", "max_load", "min_memory", "memory", "floors", "repositories", "harnesses", "env_names", "origins", "push", "updates",
-		"permissions", "allow_file", "min_free_bytes", "git", "transport"} {
+		"permissions", "allow_file", "min_free_bytes", "git", "transport", "keep_scratch", "keep_workspaces", "keep_rescue", "rescue_ignored", "keep_caches", "disk_limit", "build_output"} {
 		if !strings.Contains(ExampleOwner, "\n"+key+":") {
 			t.Errorf("the example does not explain %s", key)
 		}
@@ -55,6 +55,13 @@ func TestOwnerMistakesNameTheLine(t *testing.T) {
 		{"harnesses:\n  codex: {path: bin/codex}\n", "line 2", "absolute"},
 		{"harnesses:\n  emacs: {}\n", "line 2", "emacs"},
 		{"env_names: ['*']\n", "line 1", "env_names"},
+		{"slots: 1\nbuild_output: [out, ../x]\n", "line 2", "../x"},
+		{"build_output: ['*']\n", "line 1", "build_output"},
+		{"build_output: ['.git']\n", "line 1", "build_output"},
+		{"rescue_ignored: ['[']\n", "line 1", "rescue_ignored"},
+		{"keep_workspaces: long\n", "line 1", "long"},
+		{"keep_rescue: -1h\n", "line 1", "-1h"},
+		{"disk_limit: big\n", "line 1", "big"},
 		{"git:\n  name: A\n", "line 1", "git"},
 		{"repositories:\n  allow: ['[']\n", "line 2", "allow"},
 		{"slots: [\n", "line", ""},

@@ -105,7 +105,7 @@ func (s *Store) examineGit(ctx context.Context, rec *record, e *seen) error {
 	if err != nil {
 		return err
 	}
-	snap, err := ws.snapshot(ctx, tmp, s.untrackedLimit)
+	snap, err := s.files(ctx, ws, tmp)
 	if err != nil {
 		return err
 	}

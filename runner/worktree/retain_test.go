@@ -458,3 +458,25 @@ func TestAJobTakesUpWhatIsOnItsWayOut(t *testing.T) {
 		t.Error("it was never removed")
 	}
 }
+
+// Files that git ignores go with the workspace, but for those that the owner names.
+func TestRetainSavesIgnoredFilesThatAreNamed(t *testing.T) {
+	t.Parallel()
+	src := origin(t)
+	k := keeping(t, func(c *Config) { c.RescueIgnored = []string{"env.ignored", "data/*.ignored"} })
+	tree := prepare(t, k.Store, Request{URL: src})
+	write(t, tree.Path+"/deep/env.ignored", "secret\n")
+	write(t, tree.Path+"/data/x.ignored", "data\n")
+	write(t, tree.Path+"/other.ignored", "other\n")
+	out := k.pass(25 * hour)
+	ref := k.kept(out).Rescue
+	if len(out.Saved) != 1 || ref == "" {
+		t.Fatalf("%+v", out)
+	}
+	if got := run(t, k.cacheOf(tree).path, "diff", "--name-only", ref+"^1", ref); got != "data/x.ignored\ndeep/env.ignored" {
+		t.Errorf("saved are %q", got)
+	}
+	if out = k.pass(8 * 24 * hour); len(out.Deleted) != 1 {
+		t.Errorf("%+v", out)
+	}
+}

@@ -3,6 +3,10 @@ package worktree
 import (
 	"context"
 	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -23,7 +27,7 @@ func (s *Store) saveFiles(ctx context.Context, rec *record) error {
 	if err != nil {
 		return err
 	}
-	snap, err := ws.snapshot(ctx, tmp, s.untrackedLimit)
+	snap, err := s.files(ctx, ws, tmp)
 	if err != nil {
 		return err
 	}
@@ -56,4 +60,39 @@ func (s *Store) saveFiles(ctx context.Context, rec *record) error {
 		return fmt.Errorf("save files of job %s: %w", rec.Job, err)
 	}
 	return nil
+}
+
+// files gives all that has to be saved of a workspace: its snapshot, and with it the ignored files that the owner names.
+func (s *Store) files(ctx context.Context, ws workspace, tmp string) (*snapshot, error) {
+	snap, err := ws.snapshot(ctx, tmp, s.untrackedLimit)
+	if err != nil || len(s.rescueIgnored) == 0 {
+		return snap, err
+	}
+	ignored, err := ws.git.list(ctx, ws.top, "ls-files", "-z", "--others", "--ignored", "--exclude-standard")
+	if err != nil {
+		return nil, err
+	}
+	var named []untracked
+	for _, name := range ignored {
+		st, err := os.Lstat(filepath.Join(ws.top, name))
+		if err != nil || !st.Mode().IsRegular() || !slices.ContainsFunc(s.rescueIgnored, func(p string) bool {
+			base, _ := path.Match(p, path.Base(name))
+			whole, _ := path.Match(p, name)
+			return base || whole
+		}) {
+			continue
+		}
+		if !canRead(filepath.Join(ws.top, name)) {
+			snap.leave(name, st.Size())
+			continue
+		}
+		named = append(named, untracked{name, st.Size()})
+	}
+	room := s.untrackedLimit
+	g := ws.git.with("GIT_INDEX_FILE=" + snap.Index)
+	if err := addFiles(ctx, g, ws.top, snap.fit(named, "", &room)); err != nil {
+		return nil, err
+	}
+	snap.Tree, err = g.line(ctx, ws.top, "write-tree")
+	return snap, err
 }

@@ -50,6 +50,9 @@ type Config struct {
 	StallTimeout time.Duration
 	// UntrackedLimit bounds the bytes of untracked files that are copied into a commit; 1 GiB if 0.
 	UntrackedLimit int64
+	// RescueIgnored are patterns of the names, or of the whole paths, of files that git ignores and that are saved all
+	// the same before a workspace goes.
+	RescueIgnored []string
 	// Env is the environment that git starts from; the process's own if nil. Proxy variables and SSL_CERT_FILE
 	// hold; variables that would point git at another repository are dropped.
 	Env []string
@@ -73,6 +76,7 @@ type Store struct {
 	log            *slog.Logger
 	now            func() time.Time
 	scrubbed       func(string, []string)
+	rescueIgnored  []string
 
 	records sync.Mutex // held over a change of a record that several may change
 	leaving sync.Mutex // held while a workspace goes, and while one is found
@@ -112,7 +116,7 @@ func Open(cfg Config) (*Store, error) {
 		cfg.Scrubbed = func(string, []string) {}
 	}
 	s := &Store{
-		now: cfg.Now, scrubbed: cfg.Scrubbed,
+		now: cfg.Now, scrubbed: cfg.Scrubbed, rescueIgnored: cfg.RescueIgnored,
 		dir: dir, protocols: []string{"https", "ssh"}, untrackedLimit: cfg.UntrackedLimit,
 		log: cfg.Logger, identity: cfg.Identity, gates: make(map[string]*gate),
 	}
