@@ -232,6 +232,9 @@ func TestRetainSavesFilesFirst(t *testing.T) {
 	if out = k.pass(7 * 24 * hour); len(out.Deleted) != 1 || exists(tree.Path) {
 		t.Errorf("after seven days: %+v", out)
 	}
+	if again, err := k.Rebuild(t.Context(), Request{Job: "job1", Fence: fence2}); err != nil || !hasNote(again.Notes, ref) {
+		t.Errorf("a follow-up is not told of %s: %+v, %v", ref, again, err)
+	}
 }
 
 func TestRetainLeavesTheRestAlone(t *testing.T) {

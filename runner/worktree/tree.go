@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -110,6 +111,9 @@ func (s *Store) rebuildFromBranch(ctx context.Context, req Request, rec *record)
 	if err == nil && made {
 		err = s.fill(ctx, rec, req)
 	}
+	if err == nil && made {
+		err = s.noteRescued(ctx, c, rec)
+	}
 	if err != nil && c.damaged(ctx, err) {
 		s.log.Warn("the cache of a job's branch is damaged", "job", rec.Job, "path", c.path, "err", err)
 		return nil, s.discard(rec)
@@ -125,6 +129,15 @@ func (s *Store) rebuildFromBranch(ctx context.Context, req Request, rec *record)
 		return nil, err
 	}
 	return s.tree(rec), nil
+}
+
+// noteRescued says where files are that were never committed, and that a tree built from the branch does not have.
+func (s *Store) noteRescued(ctx context.Context, c *cache, rec *record) error {
+	out, err := c.git.line(ctx, c.path, "for-each-ref", "--format=%(refname)", "refs/tugline/rescue/"+string(rec.Job))
+	if err == nil && out != "" {
+		rec.Notes = append(rec.Notes, "files that were not committed earlier are not in the worktree; they are saved as "+strings.Join(strings.Fields(out), ", "))
+	}
+	return err
 }
 
 // A workspace is a directory of files together with the git directory that git must use for it. Whatever an agent put
