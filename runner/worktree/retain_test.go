@@ -435,7 +435,7 @@ func TestAJobTakesUpWhatIsOnItsWayOut(t *testing.T) {
 			}
 			done <- out
 		}()
-		time.Sleep(time.Duration(n) * 12 * time.Millisecond)
+		<-time.After(time.Duration(n) * 12 * time.Millisecond) // a moment of the pass, any
 		mu.Lock()
 		busy["job1"] = true
 		mu.Unlock()
