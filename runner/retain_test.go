@@ -256,6 +256,27 @@ func TestDiskLimit(t *testing.T) {
 	}
 }
 
+// A disk below its floor: build output of ended jobs goes, and only what may go at any time beside it.
+func TestPressureGivesSpaceBack(t *testing.T) {
+	r := ageing(t, "min_free_bytes: 900TiB\n")
+	src := gitRepo(t)
+	var paths []string
+	for _, job := range []fleet.JobID{"ended", "runs"} {
+		tree, f := r.begin(job, src)
+		put(t, tree.Path+"/node_modules/a.js", "x")
+		put(t, tree.Path+"/dist/mine", "not ignored")
+		if job == "ended" {
+			r.end(tree, f, true)
+		}
+		paths = append(paths, tree.Path)
+	}
+	r.presses(r.sampler.Sample(t.Context()), time.Now())
+	r.findOut(t.Context(), <-r.pressure.look)
+	if there(paths[0]+"/node_modules") || !there(paths[0]+"/dist/mine") || !there(paths[1]+"/node_modules") {
+		t.Errorf("of the job that ended: build output %v, files %v; of the one that runs: %v", there(paths[0]+"/node_modules"), there(paths[0]+"/dist/mine"), there(paths[1]+"/node_modules"))
+	}
+}
+
 func TestScrubbedSettingsAreTold(t *testing.T) {
 	t.Parallel()
 	r := ageing(t, "")
