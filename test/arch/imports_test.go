@@ -39,10 +39,11 @@ var table = []struct{ pkg, may string }{
 	{"runner/process", "shared/fleet"},
 	{"runner/journal", "shared/fleet"},
 	{"runner/probe", "runner/process shared/fleet"},
+	{"runner/update", "runner/process shared/fleet"},
 	{"runner/worktree", "runner/process shared/fleet"},
 	{"runner/harness", "runner/process shared/fleet"},
 	{"runner/attempt", "runner/journal runner/worktree runner/harness runner/process runner/probe shared/fleet shared/wire"},
-	{"runner", "runner/attempt runner/journal runner/probe runner/worktree runner/harness runner/process shared/fleet shared/wire"},
+	{"runner", "runner/attempt runner/journal runner/probe runner/worktree runner/harness runner/process runner/update shared/fleet shared/wire"},
 	{"cmd/tugline/supervisor", "runner/process"},
 	{"cmd/tugline", "cmd/tugline/supervisor hub hub/state mesh runner runner/attempt runner/harness runner/journal runner/process runner/worktree consensus shared/*"},
 }
