@@ -19,9 +19,6 @@ import (
 	"tugline.dev/tugline/shared/fleet"
 )
 
-// MaxProgram bounds the program of a release, in bytes.
-const MaxProgram = 512 << 20
-
 // selfTestTime bounds the first start of a new program, which only tells its version.
 const selfTestTime = 10 * time.Second
 
@@ -64,8 +61,8 @@ func (s *Store) admits(rel Release, rec *Record) error {
 		return refuse("%q names no version", rel.Version)
 	case rel.OS != runtime.GOOS || rel.Arch != runtime.GOARCH:
 		return refuse("%s is for %s/%s, this machine is %s/%s", rel.Version, rel.OS, rel.Arch, runtime.GOOS, runtime.GOARCH)
-	case rel.Size <= 0 || rel.Size > MaxProgram:
-		return refuse("%s has %d bytes; want 1 to %d", rel.Version, rel.Size, MaxProgram)
+	case rel.Size <= 0 || rel.Size > fleet.MaxProgram:
+		return refuse("%s has %d bytes; want 1 to %d", rel.Version, rel.Size, fleet.MaxProgram)
 	}
 	if order, ok := fleet.CompareVersions(rel.Version, s.running); ok && order == 0 {
 		return refuse("%s runs already", s.running)

@@ -13,6 +13,8 @@ import (
 	"testing/iotest"
 
 	"aead.dev/minisign"
+
+	"tugline.dev/tugline/shared/fleet"
 )
 
 func TestAnUpdateIsTakenByTheNextStart(t *testing.T) {
@@ -128,7 +130,7 @@ func TestWhatIsNotForThisProgramLeavesNoTrace(t *testing.T) {
 		"the same, as older": func(r *Release) { r.Version, r.Downgrade = "1.0.0", true },
 		"a path for a name":  func(r *Release) { r.Version = "../../etc" },
 		"empty":              func(r *Release) { r.Size = 0 },
-		"enormous":           func(r *Release) { r.Size = MaxProgram + 1 },
+		"enormous":           func(r *Release) { r.Size = fleet.MaxProgram + 1 },
 	} {
 		rel, b := g.release("2.0.0", "good")
 		change(&rel)

@@ -76,7 +76,9 @@ func (s *Store) Begin() error {
 		switch do, end, why := atStart(r, s.running, cur); do {
 		case count:
 			r.Starts++
-			return s.save(r)
+			err := s.save(r)
+			s.counted = err == nil
+			return err
 		case restore:
 			if err := s.point(r.From); err != nil {
 				return fmt.Errorf("%s failed to start %d times, and %s can't be had back: %w", r.To, r.Starts, r.From, err)
@@ -95,12 +97,13 @@ func (s *Store) Begin() error {
 }
 
 // Survived takes the present start from those that failed: it went on for StartTime, or
-// ended because somebody wished so.
+// ended because somebody wished so. Saying it again does nothing.
 func (s *Store) Survived() error {
 	return s.change(func(r *Record) bool {
-		if r.State != Trying || r.To != s.running || r.Starts == 0 {
+		if !s.counted || r.State != Trying || r.To != s.running || r.Starts == 0 {
 			return false
 		}
+		s.counted = false
 		r.Starts--
 		return true
 	})

@@ -43,6 +43,7 @@ type Store struct {
 	prefix  string
 	running string // the version that asks
 	log     *slog.Logger
+	counted bool // the present start is among those that failed
 }
 
 // Open finds the store that a program lies in, by its path, links resolved. Error:
