@@ -35,7 +35,7 @@ func (c *AddRelease) apply(t *txn) Result {
 	if bad := c.check(); bad.Code != "" {
 		return bad
 	}
-	pinned := t.meta.Settings[fleet.SettingReleaseKey]
+	pinned := fleet.ReleaseKeyOf(t.meta.Settings)
 	if pinned != "" && pinned != c.Key {
 		return refuse(fleet.Conflict, "releases of this cluster are signed by %s, and this one by %s", pinned, c.Key)
 	}

@@ -65,6 +65,14 @@ func IsReleaseKey(s string) bool {
 	return err == nil && len(b) == 42 && string(b[:2]) == "Ed"
 }
 
+// ReleaseKeyOf gives the key of releases that a cluster's settings name.
+func ReleaseKeyOf(settings map[string]string) string {
+	if k := settings[SettingReleaseKey]; IsReleaseKey(k) {
+		return k
+	}
+	return ""
+}
+
 // Progress is how a release goes on one runner.
 type Progress struct {
 	Since   time.Time `json:"since"`             // it was seen to run it, or to have failed
