@@ -126,7 +126,7 @@ func newUpdateRig(t *testing.T) *updateRig {
 	return g
 }
 
-// run enrols a runner with rules of its owner.
+// runner enrols a runner with rules of its owner.
 func (g *updateRig) runner(rules string) *testRunner {
 	g.t.Helper()
 	if err := os.WriteFile(OwnerFile(g.dir), []byte(rules), 0o600); err != nil {
@@ -183,15 +183,22 @@ func (g *updateRig) updates(r *testRunner) {
 	}
 }
 
-func (g *updateRig) waits(r *testRunner, for_ string) {
+func (g *updateRig) waits(r *testRunner, what string) {
 	g.t.Helper()
-	eventually(g.t, "the hub to hear that the update waits for "+for_, func() bool {
+	eventually(g.t, "the hub to hear that the update waits for "+what, func() bool {
 		u := g.facts(r.id)
-		return u.Offered == "2.0.0" && strings.Contains(u.Waits, for_)
+		return u.Offered == "2.0.0" && strings.Contains(u.Waits, what)
 	}, func() any { return g.facts(r.id) })
 	if g.present() != "1.0.0" {
 		g.t.Fatal("it did not wait")
 	}
+}
+
+// beatsOn waits until a runner has looked for its owner's word again and told of it.
+func (g *updateRig) beatsOn(r *testRunner) {
+	g.t.Helper()
+	end := time.Now().Add(2 * approvePoll)
+	eventually(g.t, "the runner to go on", func() bool { p, _ := g.srv.PresenceOf(r.id); return p.LastBeat.After(end) })
 }
 
 func TestAnUpdateIsTakenWhenNoJobIsHere(t *testing.T) {
@@ -223,7 +230,7 @@ func TestAskWaitsForTheOwner(t *testing.T) {
 	if err := Approve(g.dir, other); err != nil { // it is not this that was approved
 		t.Fatal(err)
 	}
-	time.Sleep(2 * approvePoll)
+	g.beatsOn(r)
 	g.waits(r, "--approve")
 	if err := Approve(g.dir, w); err != nil {
 		t.Fatal(err)
@@ -239,7 +246,7 @@ func TestOffIsOffForEverybody(t *testing.T) {
 	if err := Approve(g.dir, WaitingUpdate{Version: "2.0.0", SHA256: g.offer.Load().SHA256, Asked: "a person"}); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(2 * approvePoll)
+	g.beatsOn(r)
 	g.waits(r, "off in runner.yaml")
 	if u := g.facts(r.id); u.Policy != "off" {
 		t.Errorf("facts: %+v", u)
