@@ -29,6 +29,7 @@ func (h *Hub) newSessions() (*session.Server, error) {
 		Judge:    judge,
 		OnBeat:   func(fleet.RunnerID) { h.poke() },
 		OnFree:   h.poke,
+		Update:   updateOf,
 		OnLive:   h.live,
 		OnHealth: h.onHealth, OnPressure: h.onPressure,
 		Logger:  h.log,

@@ -17,7 +17,8 @@ import (
 //     of it is open, nor while its bundle is the only copy of commits;
 //   - what a run put out (streams, patches, bundles, artifacts), until it is old or
 //     takes too much room; but a bundle as above as long as its record;
-//   - what a run was given (prompts, argv, input bundles), as long as its record.
+//   - what a run was given (prompts, argv, input bundles), as long as its record, and
+//     the programs of a release likewise.
 //
 // All that there is of a result whose record was lost is kept until a person decides
 // about it.
@@ -36,6 +37,8 @@ type stock struct {
 	open map[fleet.JobID]bool
 	now  time.Time // state time
 
+	releases []*fleet.Release
+
 	orphans []*fleet.Orphan // results without a record, which wait for a person
 
 	streams map[fleet.JobID]int64 // bytes of recorded output on this node, by job
@@ -46,6 +49,7 @@ type stock struct {
 func stockOf(v state.View) stock {
 	s := stock{now: v.Meta().Time, open: map[fleet.JobID]bool{}}
 	v.JobsOldest(func(j *fleet.Job) bool { s.jobs = append(s.jobs, j); return true })
+	s.releases = v.Releases()
 	v.Open(func(o state.Open) bool { s.open[o.Job.ID] = true; return true })
 	s.orphans = slices.DeleteFunc(v.Orphans(), func(o *fleet.Orphan) bool { return o.Settled != "" })
 	return s
@@ -185,6 +189,11 @@ func dispose(s stock, keep Retention) disposal {
 		j := &fleet.Job{Spec: o.Spec, Turns: []*fleet.Turn{{Prompt: o.Prompt, Attempts: []*fleet.Attempt{{Evidence: o.Evidence}}}}}
 		for _, b := range append(inputs(j), outputs(j)...) {
 			need[b]++
+		}
+	}
+	for _, rel := range s.releases {
+		for _, f := range rel.Files {
+			need[f.SHA256]++
 		}
 	}
 	for id, n := range s.streams {

@@ -126,6 +126,7 @@ func TestDisposal(t *testing.T) {
 	for name, c := range map[string]struct {
 		jobs    []*fleet.Job
 		orphans []*fleet.Orphan
+		release *fleet.Release
 		open    []fleet.JobID
 		streams map[fleet.JobID]int64
 		blobs   []blob.Info
@@ -141,6 +142,10 @@ func TestDisposal(t *testing.T) {
 		},
 		"inputs go with their record": {
 			blobs: blobsOf(1, "prompt a"), blobsGo: []string{"prompt a"},
+		},
+		"programs stay with their release": {
+			release: &fleet.Release{Files: []fleet.ReleaseFile{{SHA256: dig("linux")}, {SHA256: dig("darwin")}}},
+			blobs:   blobsOf(1, "linux", "darwin", "of a release that went"), blobsGo: []string{"of a release that went"},
 		},
 		"a prompt that two jobs share": {
 			jobs: []*fleet.Job{ago("b", day, prompt("same"))}, blobs: blobsOf(1, "same"),
@@ -209,6 +214,9 @@ func TestDisposal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := stock{jobs: c.jobs, now: keepNow, wall: keepNow, open: map[fleet.JobID]bool{}, orphans: c.orphans, streams: c.streams, blobs: c.blobs}
+			if c.release != nil {
+				s.releases = []*fleet.Release{c.release}
+			}
 			for _, id := range c.open {
 				s.open[id] = true
 			}

@@ -65,6 +65,7 @@ func (h *Hub) lead(ctx context.Context) error {
 	wg.Go(func() { l.renewAfterRemoval(ctx) })
 	wg.Go(func() { l.watchHealth(ctx) })
 	wg.Go(func() { l.deliver(ctx) })
+	wg.Go(func() { l.rollOut(ctx) })
 	h.poke()
 	for {
 		select {

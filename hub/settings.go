@@ -39,6 +39,9 @@ func unreadable(settings map[string]string) []string {
 			bad(fleet.SettingModelPriority, err.Error(), "jobs fall forward along nothing but their own list")
 		}
 	}
+	if s := settings[fleet.SettingReleaseKey]; s != "" && !fleet.IsReleaseKey(s) {
+		bad(fleet.SettingReleaseKey, fmt.Sprintf("%q is no minisign public key", fleet.CutText(s, 80)), "runners that enrol are told none")
+	}
 	if s := settings[fleet.SettingAlertWebhook]; s != "" {
 		if _, err := webhookURL(s); err != nil {
 			bad(fleet.SettingAlertWebhook, err.Error(), "alerts are posted nowhere")

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"tugline.dev/tugline/runner/attempt"
+	"tugline.dev/tugline/runner/update"
 	"tugline.dev/tugline/shared/fleet"
 	"tugline.dev/tugline/shared/wire"
 )
@@ -26,6 +27,7 @@ type Config struct {
 	Transport string            // ws, http or auto; "" leaves it to runner.yaml
 	Self      string            // path of the tugline binary, which is the jobs' supervisor too; this program if ""
 	Version   string            // of this program, told to the hub
+	Versions  *update.Store     // where this program lies beside others of it; nil: it can't be updated
 	Logger    *slog.Logger
 	// Dial reaches a hub's address otherwise than over this machine's network; nil is net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -57,7 +59,10 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.Dir = dir
 	if c.Self == "" {
-		if c.Self, err = os.Executable(); err != nil {
+		if c.Self, err = os.Executable(); err == nil {
+			c.Self, err = filepath.EvalSymlinks(c.Self) // jobs keep to this version when another becomes the present one
+		}
+		if err != nil {
 			return c, fmt.Errorf("find this program: %w", err)
 		}
 	}

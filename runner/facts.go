@@ -48,6 +48,7 @@ func (r *Runner) facts() fleet.RunnerFacts {
 			f.Barred = append(f.Barred, h.Name)
 		}
 	}
+	f.Update = r.updateFacts()
 	for _, k := range slices.Sorted(maps.Keys(r.alerts)) {
 		f.Alerts = append(f.Alerts, r.alerts[k])
 	}

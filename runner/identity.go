@@ -40,8 +40,9 @@ type identity struct {
 	CA         string            `json:"ca,omitempty"`
 	Plain      bool              `json:"plain,omitempty"`
 	Labels     map[string]string `json:"labels,omitempty"`
-	Ticket     fleet.Digest      `json:"ticket,omitempty"` // hash of the secret of the ticket that it was enrolled with
-	Next       *identity         `json:"next,omitempty"`   // an enrolment anew that has begun; its keys are durable first, too
+	ReleaseKey string            `json:"release_key,omitempty"` // minisign public: releases are signed by it
+	Ticket     fleet.Digest      `json:"ticket,omitempty"`      // hash of the secret of the ticket that it was enrolled with
+	Next       *identity         `json:"next,omitempty"`        // an enrolment anew that has begun; its keys are durable first, too
 }
 
 func identityFile(dir string) string { return filepath.Join(dir, "identity.json") }

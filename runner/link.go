@@ -236,6 +236,7 @@ func (l *link) take(s *session, f wire.Frame, sets chan wire.HeartbeatReply) err
 	switch f.Type {
 	case wire.TypeHeartbeatReply:
 		s.answered.Store(true)
+		l.r.updates.once.Do(func() { close(l.r.updates.acked) })
 		var rep wire.HeartbeatReply
 		if err := wire.Decode(f.Body, &rep); err != nil {
 			return fmt.Errorf("decode heartbeat reply: %w", err)

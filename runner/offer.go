@@ -113,6 +113,7 @@ type standing struct {
 	base       int    // slots as configured
 	automation int    // slots for automations that the hub allows
 	disk       string // why nothing can be written
+	update     string // the version that this runner is about to become
 }
 
 // staleSample is the age above which a sample says nothing any more about what the
@@ -174,6 +175,8 @@ func (o Owner) offered(s standing, h *fleet.Health, now time.Time) offer {
 func (o Owner) declines(s standing, h *fleet.Health, now time.Time) string {
 	end, quiet := o.quietUntil(now)
 	switch {
+	case s.update != "":
+		return "updates itself to " + s.update
 	case o.Paused != "":
 		return "paused by the owner: " + fleet.CutText(o.Paused, 200)
 	case quiet:
@@ -231,9 +234,9 @@ func (r *Runner) offer() offer {
 	}
 	h := r.sampled()
 	r.mu.Lock()
-	owner, disk := r.owner, cmp.Or(r.noRoom, r.lowDisk, r.retention.over())
+	owner, disk, becomes := r.owner, cmp.Or(r.noRoom, r.lowDisk, r.retention.over()), r.updates.busy
 	r.mu.Unlock()
-	return owner.offered(standing{base: r.slots(owner), automation: told.Automation, disk: disk}, h, time.Now())
+	return owner.offered(standing{base: r.slots(owner), automation: told.Automation, disk: disk, update: becomes}, h, time.Now())
 }
 
 // slots gives those for what people ask for, as configured.

@@ -31,6 +31,7 @@ func TestOffered(t *testing.T) {
 		{name: "all is well", standing: standing{base: 2, automation: 1},
 			health: &fleet.Health{UserIdle: -1, Memory: &fleet.Memory{Total: 64 * gib, Available: 32 * gib}, CPU: &fleet.CPU{Count: 4, Load: 9}, Power: &fleet.Power{}},
 			want:   offer{base: 2, automation: n(7)}},
+		{name: "an update begins", rules: "paused: back at six", standing: standing{base: 2, update: "2.0.0"}, want: offer{automation: n(0), declining: "updates itself to 2.0.0"}},
 		{name: "paused", rules: "paused: back at six", standing: standing{base: 2}, want: offer{automation: n(0), declining: "paused by the owner: back at six"}},
 		{name: "quiet hours", rules: "hours: {quiet: ['11:00-13:00']}", standing: standing{base: 2}, want: offer{automation: n(0), declining: "quiet hours until Mon 13:00"}},
 		{name: "after quiet hours", rules: "hours: {quiet: ['11:00-13:00']}", standing: standing{base: 2}, now: noon.Add(time.Hour), want: offer{base: 2}},

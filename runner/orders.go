@@ -31,6 +31,7 @@ func (l *link) reconciles(ctx context.Context, s *session, sets <-chan wire.Hear
 			if err := l.r.reconcile(s, rep); err != nil {
 				l.r.trouble(err) // what was not done is in the next set again
 			}
+			l.r.takeOffer(s, rep.Update)
 		case <-ctx.Done():
 			return
 		}
@@ -171,10 +172,7 @@ func (r *Runner) verify(s *session, d wire.Desired, kind string) (wire.Order, er
 	if d.Order == nil {
 		return wire.Order{}, fmt.Errorf("the line has no order: %w", fleet.OrderExpired)
 	}
-	o, err := wire.VerifyOrder(s.keys, *d.Order, d.Body, wire.Want{Cluster: r.id.Cluster, Epoch: r.journal.Desired().Epoch, Runner: r.id.Runner}, s.now())
-	if errors.Is(err, fleet.SigningKeyUnknown) && r.link.chainAgain(s, d.Order.Key) {
-		return o, errChainAgain
-	}
+	o, err := r.open(s, *d.Order, d.Body)
 	if err != nil {
 		return o, err
 	}
@@ -182,6 +180,15 @@ func (r *Runner) verify(s *session, d wire.Desired, kind string) (wire.Order, er
 		return o, fmt.Errorf("order %s is to %s job %s under fence %s, the line is of another: %w", o.ID, o.Kind, o.Job, o.Fence, fleet.BadSignature)
 	}
 	return o, nil
+}
+
+// open checks an order and its body, whatever they are about.
+func (r *Runner) open(s *session, signed wire.Signed, body []byte) (wire.Order, error) {
+	o, err := wire.VerifyOrder(s.keys, signed, body, wire.Want{Cluster: r.id.Cluster, Epoch: r.journal.Desired().Epoch, Runner: r.id.Runner}, s.now())
+	if errors.Is(err, fleet.SigningKeyUnknown) && r.link.chainAgain(s, signed.Key) {
+		return o, errChainAgain
+	}
+	return o, err
 }
 
 // assign takes a new assignment on, or declines it.

@@ -46,6 +46,7 @@ type Owner struct {
 	Origins      []string           `yaml:"origins"`      // manual, automation; empty allows both
 	Push         string             `yaml:"push"`         // runner, agent or never
 	Updates      string             `yaml:"updates"`      // auto, ask or off
+	ReleaseKey   string             `yaml:"release_key"`  // minisign public key of releases; empty: as enrolled
 	Permissions  fleet.Permissions  `yaml:"permissions"`  // the most that an agent may do
 	AllowFile    bool               `yaml:"allow_file"`   // repositories at paths of this machine
 	MinFree      Bytes              `yaml:"min_free_bytes"`
@@ -64,7 +65,8 @@ type Owner struct {
 
 // Hours holds the quiet hours, in this machine's own time.
 type Hours struct {
-	Quiet []string `yaml:"quiet"` // "22:00-07:00", "Mon-Fri 09:00-17:30", "Sat"
+	Quiet   []string `yaml:"quiet"`   // "22:00-07:00", "Mon-Fri 09:00-17:30", "Sat"
+	Updates []string `yaml:"updates"` // alike: when the runner may update itself; empty: at any time
 }
 
 // Repositories holds the allowlist and what is special about some.
@@ -273,6 +275,11 @@ func (o Owner) check() *ownerError {
 	for _, q := range o.Hours.Quiet {
 		if _, err := parseQuiet(q); err != nil {
 			return &ownerError{"quiet", q, err.Error()}
+		}
+	}
+	for _, q := range o.Hours.Updates {
+		if _, err := parseQuiet(q); err != nil {
+			return &ownerError{"updates", q, err.Error()}
 		}
 	}
 	if (o.Git.Name == "") != (o.Git.Email == "") {

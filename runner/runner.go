@@ -57,6 +57,8 @@ type Runner struct {
 	pressure   *pressure
 	retention  *retention
 	now        func() time.Time // by which workspaces and caches are kept
+	updates    updates
+	managedBy  string // who looks after this installation; empty: the runner may
 
 	storeMu  sync.Mutex
 	store    *worktree.Store
@@ -106,13 +108,15 @@ func New(cfg Config) (*Runner, error) {
 		harnesses: []fleet.HarnessInfo{exec}, alerts: map[string]string{}, attempts: map[fleet.Fence]*held{}, answered: map[fleet.Fence]bool{},
 	}
 	r.sampled = r.lastSample
+	r.updates.acked = make(chan struct{})
+	r.managedBy = managed(cfg.Dir)
 	return r, nil
 }
 
 // Run runs until ctx ends; then it returns nil, and jobs go on under their
 // supervisors until a later Run finds them. An error wraps journal.ErrLocked where
 // another runner has the directory, is a *StandDown where the hub sent this runner
-// away, or says why the runner can't run. A runner that the hub knows no more enrols
+// away, ErrUpdated where another version is to be started, or says why the runner can't run. A runner that the hub knows no more enrols
 // anew where it was given a ticket for that, and goes on.
 func (r *Runner) Run(ctx context.Context) error {
 	for anew := false; ; anew = true {
@@ -154,6 +158,7 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 	}
 	r.loadOwner()
 	r.loadLimits()
+	r.loadUpdates()
 	r.lookAtDisk(ctx)
 	if r.footprints, err = openFootprints(r.cfg.Dir); err != nil {
 		r.log.Warn("what repositories take is learned anew", "err", err)
@@ -172,7 +177,7 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 	}
 	defer cancel(nil)
 	var failed error // nothing but the hub ends Run with one
-	r.life = work
+	r.life, r.updates.restart = work, cancel
 	r.recover()
 	r.work.Go(func() {
 		if failed = r.link.run(work); failed != nil {
@@ -191,6 +196,7 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 	r.work.Go(func() { r.retains(work) })
 	r.work.Go(func() { r.hangUps(work) })
 	r.work.Go(func() { r.giveBack(work) })
+	r.work.Go(func() { r.watchUpdates(work) })
 	if r.cfg.DevMode {
 		select {
 		case <-ctx.Done():
@@ -200,6 +206,9 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 		}
 	}
 	r.work.Wait()
+	if failed == nil && errors.Is(context.Cause(work), ErrUpdated) {
+		failed = ErrUpdated
+	}
 	cancel(nil)
 	return failed
 }

@@ -23,6 +23,7 @@ const (
 	exitUnauthorised = 5
 	exitReview       = 6
 	exitBlocked      = 7
+	exitRestart      = 75  // a service manager is to start it again: another version is there
 	exitStandDown    = 78  // a service manager must not start it again
 	exitInterrupted  = 130 // Ctrl-C while the job goes on
 )

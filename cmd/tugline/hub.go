@@ -20,7 +20,7 @@ func (a *app) hubCommand() *cobra.Command {
 	return group("hub", "The hub: run one, look at it, let runners join", groupMesh,
 		a.hubRunCommand(), a.hubTicketCommand(), a.hubStatusCommand(), a.hubReadyCommand(), a.hubSetCommand(), a.hubAuditCommand(), a.hubTimeCommand(),
 		a.hubMembersCommand(), a.hubRemoveCommand(), a.hubTransferCommand(), a.hubDrainCommand(), a.hubKeysCommand(), a.hubRotateCommand(),
-		a.hubBackupCommand(), a.hubRestoreCommand(), a.hubRecoverCommand(), a.hubDumpCommand())
+		a.hubReleaseCommand(), a.hubBackupCommand(), a.hubRestoreCommand(), a.hubRecoverCommand(), a.hubDumpCommand())
 }
 
 func (a *app) hubTicketCommand() *cobra.Command {
@@ -171,9 +171,10 @@ func (a *app) hubSetCommand() *cobra.Command {
   retry_pause       before the first automatic retry, from 1s to 1h (default 1m); the next ones double it
   floor_select      what must be free on a runner's disk for automation to be placed there (10GiB)
   floor_start       the same at the checkout and when the harness starts (20GiB)
-  alert_webhook     the URL that alerts are posted to`,
+  alert_webhook     the URL that alerts are posted to
+  release_key       the minisign public key of releases; the first release sets it`,
 		Example:           "  tugline hub set default_harness codex\n  tugline hub set model_priority codex:gpt-5.2,claude:opus,opencode",
-		ValidArgsFunction: cobra.FixedCompletions([]cobra.Completion{"default_harness", "model_priority", "retry_pause", "floor_select", "floor_start", "alert_webhook"}, cobra.ShellCompDirectiveNoFileComp),
+		ValidArgsFunction: cobra.FixedCompletions([]cobra.Completion{"default_harness", "model_priority", "retry_pause", "floor_select", "floor_start", "alert_webhook", "release_key"}, cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.dial()
 			if err != nil {

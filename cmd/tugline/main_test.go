@@ -20,7 +20,7 @@ import (
 	"tugline.dev/tugline/shared/fleet"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var rewrite = flag.Bool("update", false, "write the golden files anew")
 
 // TestMain serves the words that tugline says to itself, because the test binary
 // takes its place where a runner starts a supervisor.
@@ -134,7 +134,7 @@ func problem(w http.ResponseWriter, status int, code fleet.Code, detail string) 
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
-	if *update {
+	if *rewrite {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
 		}

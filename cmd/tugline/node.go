@@ -60,6 +60,8 @@ func runnerFailed(err error) error {
 		return nil
 	case errors.As(err, &away):
 		return &failure{code: exitStandDown, text: away.Text(), cause: err}
+	case errors.Is(err, runner.ErrUpdated):
+		return err
 	case errors.Is(err, journal.ErrLocked):
 		return &failure{code: exitFailed, text: "another runner runs on this data directory: stop it first, or give this one another --data-dir", cause: err}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"path/filepath"
 
@@ -26,13 +27,28 @@ a ticket from ` + "`tugline hub ticket --via-mesh`" + `. When it stops, its jobs
 them again. The flags are kept in the data directory: a restart needs only --data-dir. A flag that is
 given replaces the kept one, and what runner.yaml says counts more than a kept one.
 
-Exit code 78 means that the hub sent it away and that it must not come back by itself.`,
+Exit code 78 means that the hub sent it away and that it must not come back by itself; 75 that another
+version of it is in place and that its service is to start that.`,
 		Example: "  TUGLINE_TICKET=tug1_… tugline runner run\n  tugline runner run --ticket - < ticket\n  tugline runner run --slots 4 --label disk=fast",
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if cfg.Dir == "" {
 				cfg.Dir = a.runnerDir()
 			}
-			err := recallRunnerFlags(cmd.Flags(), cfg.Dir)
+			early, err := logger("info", a.err)
+			if err != nil {
+				return err
+			}
+			if cfg.Versions, err = beginVersion(early); err != nil {
+				a.say("%v", err)
+				return a.become(cfg.Versions, cfg.Dir)
+			}
+			defer func() {
+				endVersion(cfg.Versions, err)
+				if errors.Is(err, runner.ErrUpdated) {
+					err = a.become(cfg.Versions, cfg.Dir)
+				}
+			}()
+			err = recallRunnerFlags(cmd.Flags(), cfg.Dir)
 			if err != nil {
 				return err
 			}

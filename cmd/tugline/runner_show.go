@@ -235,6 +235,8 @@ func (a *app) describeRunner(r *api.Runner, now time.Time) {
 	show("declines", r.Declining)
 	describeHealth(&r.Health, now, show)
 	show("system", r.OS+"/"+r.Arch+", tugline "+r.Version)
+	show("ring", string(r.Ring))
+	show("update", updateText(r))
 	show("permissions", "up to "+string(r.Permissions))
 	show("labels", labelText(r.Labels))
 	show("enrolled", ago(now, &r.EnrolledAt))

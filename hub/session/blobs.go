@@ -171,8 +171,14 @@ func (s *Server) blobRequest(r *http.Request) (*session, fleet.Digest, error) {
 	return x, d, nil
 }
 
-// mayFetch says whether an open attempt of the runner names the blob as an input.
+// mayFetch says whether an open attempt of the runner names the blob as an input, or it
+// is the program that the runner is to have.
 func (x *session) mayFetch(v state.View, d fleet.Digest) bool {
+	if r, ok := v.Runner(x.runner); ok {
+		if u := x.srv.cfg.Update(v, r); u != nil && u.SHA256 == d {
+			return true
+		}
+	}
 	return slices.ContainsFunc(v.OpenOf(x.runner), func(o state.Open) bool {
 		in := []fleet.Digest{o.Turn.Prompt, o.Job.Spec.ArgvBlob}
 		if o.Job.Spec.Repo != nil {

@@ -57,6 +57,9 @@ type Config struct {
 	// rides in the command that records the end. Default: nil always.
 	Judge func(j *fleet.Job, t *fleet.Turn, f *wire.Finished) *fleet.Verdict
 
+	// Update gives the release that a runner is to have, or nil. Default: nil always.
+	Update func(v state.View, r *fleet.Runner) *wire.Update
+
 	OnBeat func(fleet.RunnerID)             // a heartbeat changed what its runner offers
 	OnFree func()                           // a slot may have become free
 	OnLive func(fleet.JobID, []fleet.Event) // partial events for those who watch now
@@ -127,6 +130,9 @@ func (c *Config) validate() error {
 	}
 	if c.Judge == nil {
 		c.Judge = func(*fleet.Job, *fleet.Turn, *wire.Finished) *fleet.Verdict { return nil }
+	}
+	if c.Update == nil {
+		c.Update = func(state.View, *fleet.Runner) *wire.Update { return nil }
 	}
 	if c.OnBeat == nil {
 		c.OnBeat = func(fleet.RunnerID) {}

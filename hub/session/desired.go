@@ -25,7 +25,7 @@ func (x *session) reply(v state.View, open []state.Open, views []wire.AttemptVie
 		Time: s.cfg.Now().UTC(), Leader: s.cfg.Leader(),
 	}
 	if r, ok := v.Runner(x.runner); ok {
-		rep.Keys, rep.Limits = x.news(keys, r), x.limits(v, r)
+		rep.Keys, rep.Limits, rep.Update = x.news(keys, r), x.limits(v, r), s.offer(keys, v, r)
 	}
 	rep.Hubs, rep.Mesh = x.hubNews(), x.tunnels(v)
 	shown := make(map[fleet.Fence]string, len(views)) // the phase
@@ -100,18 +100,21 @@ func (x *session) want(set []wire.Desired, o state.Open, phase string, keys *Key
 // order signs one instruction. Its id is made of what it says, so that a repeated
 // order is the same order to the runner's journal.
 func (s *Server) order(keys *Keys, kind string, r fleet.RunnerID, j fleet.JobID, f fleet.Fence, reason string, body any, critical []string) (wire.Signed, []byte, error) {
-	raw, err := wire.Encode(body)
-	if err != nil {
-		return wire.Signed{}, nil, fmt.Errorf("encode body: %w", err)
-	}
 	id := kind + "/" + string(j) + "/" + f.String()
 	if reason != "" {
 		id += "/" + reason
 	}
-	signed, err := wire.SignOrder(keys.Signing, keys.SigningID, wire.Order{
-		Cluster: keys.Cluster, Epoch: s.cfg.Standing().Epoch, Runner: r, Job: j, Fence: f,
-		ID: id, Kind: kind, Body: wire.BodyDigest(raw), NotAfter: s.cfg.Now().Add(s.cfg.OrderLife).UTC(), Critical: critical,
-	})
+	return s.signed(keys, wire.Order{Runner: r, Job: j, Fence: f, ID: id, Kind: kind, Critical: critical}, body)
+}
+
+// signed completes an order and signs it.
+func (s *Server) signed(keys *Keys, o wire.Order, body any) (wire.Signed, []byte, error) {
+	raw, err := wire.Encode(body)
+	if err != nil {
+		return wire.Signed{}, nil, fmt.Errorf("encode body: %w", err)
+	}
+	o.Cluster, o.Epoch, o.Body, o.NotAfter = keys.Cluster, s.cfg.Standing().Epoch, wire.BodyDigest(raw), s.cfg.Now().Add(s.cfg.OrderLife).UTC()
+	signed, err := wire.SignOrder(keys.Signing, keys.SigningID, o)
 	return signed, raw, err
 }
 

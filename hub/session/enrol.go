@@ -89,6 +89,7 @@ func (s *Server) identity(id fleet.RunnerID) (wire.Enrolled, error) {
 	return wire.Enrolled{
 		Runner: id, Name: r.Name, Cluster: k.Cluster, Epoch: s.cfg.Standing().Epoch,
 		Generation: r.Generation, HMACKey: key.Key, Master: key.Master, Signing: k.Chain, Labels: r.Labels,
+		ReleaseKey: fleet.ReleaseKeyOf(v.Meta().Settings),
 	}, nil
 }
 

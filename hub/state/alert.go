@@ -22,6 +22,7 @@ const (
 	AlertDocker    = "docker_lost"
 	AlertOffline   = "offline"
 	AlertRecovered = "recovered"
+	AlertRelease   = "release_halted"
 	AlertUnserved  = "unserved"
 	AlertPressure  = "storage_pressure"
 )

@@ -14,6 +14,8 @@ func generation(k Kind) uint16 {
 		return 2
 	case 49, 50, 51, 52, 53, 54, 55, 56, 57, 58: // 48 is of the first
 		return 5
+	case 59, 60, 61, 62, 63, 64:
+		return releasesGeneration
 	}
 	return 1
 }

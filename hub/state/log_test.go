@@ -27,6 +27,7 @@ var oldLogs = []struct {
 	{"log-machines", writeMachinesLog},
 	{"log-circuits", writeCircuitsLog},
 	{"log-v3", writeRulesLog},
+	{"log-releases", writeReleasesLog},
 }
 
 // TestOldLogs replays committed logs to the states that they led to when they were

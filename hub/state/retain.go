@@ -128,6 +128,15 @@ func (t *txn) audit(c Command, r Result) {
 		}
 	case *Set:
 		a.Detail = c.Value
+	case *SetRing:
+		a.Detail = string(c.Ring)
+	case *WantRelease:
+		a.Detail = c.Version
+		if c.Downgrade {
+			a.Detail += ", a downgrade"
+		}
+	case *MoveRelease:
+		a.Detail = string(c.Ring)
 	case *ActivateKeys:
 		a.Detail = c.ID
 	case *AdmitNode:
@@ -210,6 +219,16 @@ func verb(c Command) string {
 		return "hub.raise_epoch"
 	case *SettleOrphan:
 		return "orphan.settle"
+	case *AddRelease:
+		return "release.add"
+	case *RemoveRelease:
+		return "release.remove"
+	case *MoveRelease:
+		return "release.offer"
+	case *SetRing:
+		return "runner.ring"
+	case *WantRelease:
+		return "runner.update"
 	}
 	return "other"
 }

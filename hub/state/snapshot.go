@@ -44,6 +44,7 @@ var tables = []struct {
 	{tableAlerts, func() any { return new(fleet.Alert) }},
 	{tableBudgets, func() any { return new(fleet.Budget) }},
 	{tableFootprints, func() any { return new(Footprint) }},
+	{tableReleases, func() any { return new(fleet.Release) }},
 }
 
 // Snapshot freezes the state and gives a function that writes it: one line of JSON

@@ -64,16 +64,21 @@ func WithRules(c Command, nodes []*fleet.HubNode) Command {
 		n.Rules = rules
 		return &n
 	case *UpdateRunner:
-		if rules == 0 && c.Facts != nil {
-			n, f := *c, *c.Facts
+		_, held := behind(releasesGeneration, nodes, nil)
+		if !held || c.Facts == nil {
+			return c
+		}
+		n, f := *c, *c.Facts
+		f.Update = nil
+		if rules == 0 {
 			f.Barred = nil
 			f.Harnesses = slices.Clone(f.Harnesses)
 			for i := range f.Harnesses {
 				f.Harnesses[i].Account, f.Harnesses[i].Models = "", nil
 			}
-			n.Facts = &f
-			return &n
 		}
+		n.Facts = &f
+		return &n
 	}
 	return c
 }

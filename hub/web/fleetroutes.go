@@ -29,6 +29,7 @@ func (s *Server) fleetRoutes() {
 	s.memberRoutes()
 	s.backupRoutes()
 	s.orphanRoutes()
+	s.releaseRoutes()
 }
 
 // do commits a command that is no creation.

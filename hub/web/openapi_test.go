@@ -153,6 +153,8 @@ var roles = map[string]fleet.Role{
 	"put-blob": fleet.RoleOperator, "head-blob": fleet.RoleOperator, "get-blob": fleet.RoleOperator,
 	"list-runners": fleet.RoleViewer, "get-runner": fleet.RoleViewer, "cordon-runner": fleet.RoleOperator, "drain-runner": fleet.RoleOperator, "resume-runner": fleet.RoleOperator,
 	"get-health": fleet.RoleViewer, "set-slots": fleet.RoleAdmin, "list-alerts": fleet.RoleViewer,
+	"list-releases": fleet.RoleViewer, "add-release": fleet.RoleAdmin, "offer-release": fleet.RoleAdmin, "remove-release": fleet.RoleAdmin,
+	"update-runner": fleet.RoleAdmin, "set-ring": fleet.RoleAdmin,
 	"list-budgets": fleet.RoleViewer, "set-budget": fleet.RoleAdmin, "remove-budget": fleet.RoleAdmin,
 	"list-circuits": fleet.RoleViewer, "reset-circuit": fleet.RoleOperator, "open-circuit": fleet.RoleOperator,
 	"trust-runner": fleet.RoleAdmin, "revoke-runner": fleet.RoleAdmin, "remove-runner": fleet.RoleAdmin,

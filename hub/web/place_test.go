@@ -340,6 +340,7 @@ func TestSettingsOfPlacement(t *testing.T) {
 		{"model_priority", "codex,,claude", "neither HARNESS nor HARNESS:MODEL"}, {"model_priority", "codecs,claude", `no harness "codecs"`}, {"model_priority", "claude,exec", "no agent's"}, {"model_priority", "codex,codex", "twice"},
 		{"alert_webhook", "example.com", "is not a URL"}, {"alert_webhook", "ftp://x.example", "is not a URL"}, {"alert_webhook", "https://u:p@x.example/", "credentials"}, {"alert_webhook", "https://x.example/#a", "fragment"},
 		{"alert_webhook", "https://x.example/" + strings.Repeat("a", 2048), "at most 2048"},
+		{"release_key", "RWQ", "is no minisign public key"},
 	} {
 		if p := w.refuses(put(c.name, c.value), 400, fleet.BadRequest); !strings.Contains(p.Detail, c.says) || !strings.HasPrefix(p.Detail, c.name) && !strings.Contains(p.Detail, "harness") {
 			t.Errorf("%s = %.40s: %q; want it to name %q", c.name, c.value, p.Detail, c.says)

@@ -94,7 +94,7 @@ func (s *Server) showRunner(v state.View, r *fleet.Runner, p fleet.Presence) api
 	out := api.Runner{
 		ID: r.ID, Name: r.Name, State: "offline", Conflict: r.Conflict, Hold: s.holdOf(v, r),
 		Declining: p.Declining, Labels: r.Labels, Version: r.Facts.Version, OS: r.Facts.OS, Arch: r.Facts.Arch,
-		Permissions: r.Facts.Permissions, Harnesses: r.Facts.Harnesses, Alerts: r.Facts.Alerts, Transport: p.Transport, Address: hostOf(p.Address),
+		Ring: r.InRing(), Wanted: r.Wanted, Update: r.Facts.Update, Permissions: r.Facts.Permissions, Harnesses: r.Facts.Harnesses, Alerts: r.Facts.Alerts, Transport: p.Transport, Address: hostOf(p.Address),
 		EnrolledAt: r.EnrolledAt.UTC(), Jobs: []fleet.JobID{}, Health: healthOf(r, p, now()), Seen: s.seen(),
 	}
 	if out.Labels == nil {

@@ -34,6 +34,12 @@ var settings = map[string]func(*Server, string) error{
 		}
 		return checkChoices(fleet.SettingModelPriority, list, s.knownHarness)
 	},
+	fleet.SettingReleaseKey: func(_ *Server, v string) error {
+		if !fleet.IsReleaseKey(v) {
+			return wrong(fleet.BadRequest, "%s %s is no minisign public key, such as RWQ… with 56 characters", fleet.SettingReleaseKey, quote(v))
+		}
+		return nil
+	},
 	fleet.SettingAlertWebhook: func(_ *Server, v string) error {
 		u, err := url.Parse(v)
 		switch {

@@ -19,6 +19,9 @@ type Runner struct {
 	Declining   string              `json:"declining,omitempty"`
 	Labels      map[string]string   `json:"labels"`
 	Version     string              `json:"version"`
+	Ring        fleet.Ring          `json:"ring" doc:"of updates: canary, early or all"`
+	Wanted      *fleet.Wanted       `json:"wanted,omitempty" doc:"a release that a person asked for on it"`
+	Update      *fleet.RunnerUpdate `json:"update,omitempty" doc:"what it says of its own updates"`
 	OS          string              `json:"os"`
 	Arch        string              `json:"arch"`
 	Permissions fleet.Permissions   `json:"permissions"`

@@ -27,6 +27,16 @@ type Runner struct {
 	Automation   *int              `json:"automation,omitempty"`   // slots for automation, as set on the hub; nil: DefaultAutomation
 	Hold         *Hold             `json:"hold,omitempty"`
 	Health       *HealthRecord     `json:"health,omitempty"`
+	Ring         Ring              `json:"ring,omitempty"` // of updates; empty: all
+	Wanted       *Wanted           `json:"wanted,omitempty"`
+}
+
+// InRing gives the ring of updates that the runner is in.
+func (r *Runner) InRing() Ring {
+	if r.Ring == "" {
+		return RingAll
+	}
+	return r.Ring
 }
 
 // RunnerFacts is what a runner says of itself in hello and whenever it changes.
@@ -44,6 +54,7 @@ type RunnerFacts struct {
 	AllowFile   bool          `json:"allow_file,omitempty"`
 	Paused      string        `json:"paused,omitempty"` // the owner's reason to take nothing now
 	Alerts      []string      `json:"alerts,omitempty"` // e.g. runner.yaml invalid: last good in force
+	Update      *RunnerUpdate `json:"update,omitempty"` // of a runner whose program can be updated, or says why not
 }
 
 // HarnessInfo is one agent CLI as found on a runner.

@@ -16,6 +16,7 @@ const (
 	SettingRetryPause    = "retry_pause"    // before the first automatic retry; a duration
 	SettingModelPriority = "model_priority" // choices, in the order in which jobs fall forward along them
 	SettingAlertWebhook  = "alert_webhook"  // URL that alerts are posted to
+	SettingReleaseKey    = "release_key"    // minisign public key that programs of releases are signed by
 )
 
 // Bounds of settings.

@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "rewrite golden files and the vectors in
 // messages lists every message that crosses the wire.
 var messages = []any{
 	Challenge{}, Hello{}, Welcome{}, Goodbye{}, Heartbeat{}, HeartbeatReply{}, Report{}, ReportAck{},
-	Output{}, OutputAck{}, Permit{}, PermitReply{}, Restarting{}, Live{}, Order{}, Assignment{}, Stop{}, Renew{},
+	Output{}, OutputAck{}, Permit{}, PermitReply{}, Restarting{}, Live{}, Order{}, Assignment{}, Stop{}, Renew{}, Update{},
 	Enrol{}, Enrolled{}, Problem{}, Ticket{},
 }
 
@@ -124,7 +124,7 @@ func TestDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := append([]any{Finished{}, fleet.Spec{}, fleet.Repo{}, fleet.RunnerFacts{}, fleet.HarnessInfo{}, fleet.Evidence{}, fleet.Usage{}, AttemptView{}, Desired{}, Signed{}, Resume{}, ReportItem{}, Accepted{}, Declined{}, Fact{}, Lost{}, Sealed{}, Evidence{}, Pushed{}, Renewed{}, Origin{}, ItemAck{}, SigningKey{}, KeysHeld{}, KeyNews{}, NewKey{}, CAKey{}}, messages...)
+	all := append([]any{Finished{}, fleet.Spec{}, fleet.Repo{}, fleet.RunnerFacts{}, fleet.HarnessInfo{}, fleet.Evidence{}, fleet.Usage{}, AttemptView{}, Desired{}, Signed{}, Resume{}, ReportItem{}, Accepted{}, Declined{}, Fact{}, Lost{}, Sealed{}, Evidence{}, Pushed{}, Renewed{}, Origin{}, ItemAck{}, SigningKey{}, KeysHeld{}, KeyNews{}, NewKey{}, CAKey{}, Offer{}, fleet.RunnerUpdate{}}, messages...)
 	for _, m := range all {
 		typ := reflect.TypeOf(m)
 		_, section, found := strings.Cut(string(doc), "\n#### "+typ.Name()+"\n")

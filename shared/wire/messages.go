@@ -128,6 +128,7 @@ type HeartbeatReply struct {
 	Keys     *KeyNews      `json:"keys,omitempty"`   // what the runner does not hold yet
 	Mesh     []HubAddress  `json:"mesh,omitempty"`   // the hubs' tunnels, where they have changed in this session
 	Limits   *fleet.Limits `json:"limits,omitempty"` // in the first of a session, and where they have changed in it
+	Update   *Offer        `json:"update,omitempty"` // a release that the runner is to have, for as long as it does not
 }
 
 // Intent is what the hub wants of an attempt.
@@ -168,14 +169,34 @@ type Order struct {
 	Job      fleet.JobID    `json:"job,omitempty"`
 	Fence    fleet.Fence    `json:"fence"`
 	ID       string         `json:"id"`
-	Kind     string         `json:"kind"` // assign, stop, renew
+	Kind     string         `json:"kind"` // assign, stop, renew, update
 	Body     fleet.Digest   `json:"body"` // digest of the body's bytes
 	NotAfter time.Time      `json:"not_after"`
 	Critical []string       `json:"critical,omitempty"` // body fields a runner must know or refuse
 }
 
+// Offer is an update order with its body.
+type Offer struct {
+	Order Signed `json:"order"`
+	Body  []byte `json:"body"` // exact bytes that the order's digest covers: JSON of an Update
+}
+
+// Update is the body of an update order. The program is a blob; it is signed by the key
+// of releases, which no hub has.
+type Update struct {
+	Version   string       `json:"version"`
+	OS        string       `json:"os"`
+	Arch      string       `json:"arch"`
+	SHA256    fleet.Digest `json:"sha256"`
+	Size      int64        `json:"size"`
+	Signature string       `json:"signature"`           // minisign's, as its file has it
+	Asked     string       `json:"asked,omitempty"`     // by which asking of a person; one release is tried once an asking
+	Downgrade bool         `json:"downgrade,omitempty"` // it may be older than what runs
+}
+
 // The kinds of order that this version knows.
 const (
+	OrderUpdate = "update"
 	OrderAssign = "assign"
 	OrderStop   = "stop"
 	OrderRenew  = "renew"
@@ -432,4 +453,5 @@ type Enrolled struct {
 	Master     uint64            `json:"master,omitempty"` // generation of the cluster's HMAC key that it comes from; absent: 1
 	Signing    []SigningKey      `json:"signing"`
 	Labels     map[string]string `json:"labels,omitempty"`
+	ReleaseKey string            `json:"release_key,omitempty"` // minisign public key that programs of releases are signed by; absent: none is known yet
 }

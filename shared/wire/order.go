@@ -149,6 +149,7 @@ var knownFields = sync.OnceValue(func() map[string][]string {
 		OrderAssign: fields(reflect.TypeFor[Assignment](), "", 3),
 		OrderStop:   fields(reflect.TypeFor[Stop](), "", 3),
 		OrderRenew:  fields(reflect.TypeFor[Renew](), "", 3),
+		OrderUpdate: fields(reflect.TypeFor[Update](), "", 3),
 	}
 })
 

@@ -27,6 +27,7 @@ var table = []struct{ pkg, may string }{
 	{"hub/retry", "shared/fleet"},
 	{"hub/state", "hub/circuit hub/retry shared/fleet"},
 	{"hub/sched", "hub/circuit hub/state shared/fleet"},
+	{"hub/rollout", "shared/fleet"},
 	{"hub/gate", "shared/fleet"},
 	{"hub/durable", "shared/fleet"},
 	{"hub/spool", "hub/durable shared/fleet"},
@@ -34,17 +35,18 @@ var table = []struct{ pkg, may string }{
 	{"hub/peer", "shared/fleet shared/api"},
 	{"hub/replica", "hub/durable hub/spool hub/blob shared/fleet"},
 	{"hub/session", "hub/retry hub/sched hub/spool hub/blob hub/state shared/fleet shared/wire"},
-	{"hub/web", "hub/spool hub/blob hub/state hub/sched hub/circuit hub/retry shared/fleet shared/api"},
+	{"hub/web", "hub/spool hub/blob hub/state hub/sched hub/circuit hub/retry hub/rollout shared/fleet shared/api"},
 	{"hub", "hub/* consensus mesh shared/fleet shared/wire shared/api"},
 	{"runner/process", "shared/fleet"},
 	{"runner/journal", "shared/fleet"},
 	{"runner/probe", "runner/process shared/fleet"},
+	{"runner/update", "runner/process shared/fleet"},
 	{"runner/worktree", "runner/process shared/fleet"},
 	{"runner/harness", "runner/process shared/fleet"},
 	{"runner/attempt", "runner/journal runner/worktree runner/harness runner/process runner/probe shared/fleet shared/wire"},
-	{"runner", "runner/attempt runner/journal runner/probe runner/worktree runner/harness runner/process shared/fleet shared/wire"},
+	{"runner", "runner/attempt runner/journal runner/probe runner/worktree runner/harness runner/process runner/update shared/fleet shared/wire"},
 	{"cmd/tugline/supervisor", "runner/process"},
-	{"cmd/tugline", "cmd/tugline/supervisor hub hub/state mesh runner runner/attempt runner/harness runner/journal runner/process runner/worktree consensus shared/*"},
+	{"cmd/tugline", "cmd/tugline/supervisor hub hub/state mesh runner runner/attempt runner/harness runner/journal runner/process runner/update runner/worktree consensus shared/*"},
 }
 
 // owners names the only packages that may import a costly dependency, tests aside.
@@ -63,6 +65,8 @@ var owners = []struct{ dep, who string }{
 	{"github.com/danielgtaylor/huma", "hub/web"},
 	{"github.com/prometheus", "hub/web"},
 	{"github.com/spf13/cobra", "cmd/tugline"},
+	{"aead.dev/minisign", "runner/update"},
+	{"github.com/minio/selfupdate", "runner/update"},
 	{"os/exec", "runner/process"},
 }
 

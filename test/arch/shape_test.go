@@ -12,7 +12,7 @@ import (
 const maxLines = 600
 
 // pure packages decide. They see no clock, disk, network or chance, and start nothing.
-var pure = []string{"shared/fleet", "hub/circuit", "hub/retry", "hub/state", "hub/sched", "hub/gate"}
+var pure = []string{"shared/fleet", "hub/circuit", "hub/retry", "hub/state", "hub/sched", "hub/rollout", "hub/gate"}
 
 // harmless is what a pure package may use of the standard library, and the one
 // in-memory database. sync/atomic lets readers see a state that is replaced whole.
