@@ -53,6 +53,9 @@ type Owner struct {
 	Docker       DockerRules        `yaml:"docker"`
 	Transport    string             `yaml:"transport"` // ws, http or auto; the command line wins
 	KeepScratch  Keep               `yaml:"keep_scratch"`
+	Sessions     string             `yaml:"sessions"`      // of agent CLIs on this machine, what of them is told: off, list or full
+	SessionHomes map[string]string  `yaml:"session_homes"` // where an agent keeps them, when not where its own settings say
+	SessionDirs  []string           `yaml:"session_dirs"`  // in which, and below which, jobs may go on with one
 }
 
 // Hours holds the quiet hours, in this machine's own time.
@@ -143,7 +146,7 @@ func DefaultOwner() Owner {
 	return Owner{
 		Slots: 1, OnBattery: AllSlots, UserActive: UserActive{Within: Keep(5 * time.Minute), Slots: AllSlots},
 		Memory: MemoryShares{Keep: 3 << 30, PerSlot: 4 << 30},
-		Push:   "runner", Updates: "ask", Permissions: fleet.PermWorkspace, MinFree: 1 << 30, Transport: "auto", KeepScratch: Keep(72 * time.Hour),
+		Push:   "runner", Updates: "ask", Permissions: fleet.PermWorkspace, MinFree: 1 << 30, Transport: "auto", KeepScratch: Keep(72 * time.Hour), Sessions: fleet.SessionsFull,
 	}
 }
 
@@ -198,6 +201,7 @@ func (o Owner) check() *ownerError {
 		oneOf("updates", o.Updates, "auto", "ask", "off"),
 		oneOf("permissions", string(o.Permissions), "read", "workspace", "full"),
 		oneOf("transport", o.Transport, "ws", "http", "auto"),
+		oneOf("sessions", o.Sessions, fleet.SessionsOff, fleet.SessionsList, fleet.SessionsFull),
 	} {
 		if e != nil {
 			return e
@@ -250,6 +254,9 @@ func (o Owner) check() *ownerError {
 				return &ownerError{"models", m, fmt.Sprintf("%q is no name of a model", m)}
 			}
 		}
+	}
+	if e := o.checkSessions(); e != nil {
+		return e
 	}
 	for _, q := range o.Hours.Quiet {
 		if _, err := parseQuiet(q); err != nil {

@@ -55,6 +55,7 @@ type Runner struct {
 	sampler    *probe.Sampler
 	health     *health
 	pressure   *pressure
+	errands    *errands
 
 	storeMu  sync.Mutex
 	store    *worktree.Store
@@ -99,7 +100,7 @@ func New(cfg Config) (*Runner, error) {
 	exec := fleet.HarnessInfo{Name: "exec", SignedIn: "yes"}
 	sampler := newSampler(cfg)
 	r := &Runner{
-		sampler: sampler, health: newHealth(sampler.Sample), pressure: newPressure(),
+		sampler: sampler, health: newHealth(sampler.Sample), pressure: newPressure(), errands: newErrands(),
 		cfg: cfg, log: cfg.Logger, machine: machineID(), detectNow: make(chan struct{}, 1), owner: DefaultOwner(),
 		harnesses: []fleet.HarnessInfo{exec}, alerts: map[string]string{}, attempts: map[fleet.Fence]*held{}, answered: map[fleet.Fence]bool{},
 	}
@@ -159,7 +160,7 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 	r.ledger.restore(j.Attempts())
 	r.host = &attempt.Host{
 		Dir: r.cfg.Dir, Self: r.cfg.Self, Journal: j, Hub: r.link, Trees: r.trees, Policy: r.policy, Harness: r.harness,
-		Secrets: r.secrets, Space: space{r}, Docker: r.freshDocker, Memory: r.freshMemory, Environ: os.Environ, Logger: r.log, CredentialFile: filepath.Join(r.cfg.Dir, "git-credentials.yaml"),
+		Secrets: r.secrets, Space: space{r}, Docker: r.freshDocker, Memory: r.freshMemory, Session: r.findSession, Environ: os.Environ, Logger: r.log, CredentialFile: filepath.Join(r.cfg.Dir, "git-credentials.yaml"),
 		Mark: r.mark(), Trouble: r.trouble, Dockerless: r.health.again,
 	}
 
@@ -188,6 +189,7 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 	r.work.Go(func() { r.sweepsScratch(work) })
 	r.work.Go(func() { r.hangUps(work) })
 	r.work.Go(func() { r.giveBack(work) })
+	r.work.Go(func() { r.runErrands(work) })
 	if r.cfg.DevMode {
 		select {
 		case <-ctx.Done():

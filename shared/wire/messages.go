@@ -100,6 +100,9 @@ type Heartbeat struct {
 	Health     *fleet.Health   `json:"health,omitempty"`     // a new sample; absent: the last one stands
 	Caches     *[]string       `json:"caches,omitempty"`     // repositories with a cache here, in the first of a session and when changed
 	Pressure   *fleet.Pressure `json:"pressure,omitempty"`   // what fills the disk, once every few minutes while its floor is reached
+
+	Sessions string       `json:"sessions,omitempty"` // off, list or full: what the owner lets be told of sessions of agent CLIs; absent: this version tells none
+	Errands  []ErrandDone `json:"errands,omitempty"`  // answers
 }
 
 // AttemptView is one attempt as the runner holds it.
@@ -128,6 +131,7 @@ type HeartbeatReply struct {
 	Keys     *KeyNews      `json:"keys,omitempty"`   // what the runner does not hold yet
 	Mesh     []HubAddress  `json:"mesh,omitempty"`   // the hubs' tunnels, where they have changed in this session
 	Limits   *fleet.Limits `json:"limits,omitempty"` // in the first of a session, and where they have changed in it
+	Errands  []Errand      `json:"errands,omitempty"`
 }
 
 // Intent is what the hub wants of an attempt.
