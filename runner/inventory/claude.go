@@ -75,11 +75,7 @@ func (m *claudeLine) blocks() []claudeBlock {
 	if json.Unmarshal(m.Message.Content, &text) == nil {
 		return []claudeBlock{{Type: "text", Text: text}}
 	}
-	var all []claudeBlock
-	if json.Unmarshal(m.Message.Content, &all) != nil {
-		return nil
-	}
-	return all
+	return elements[claudeBlock](m.Message.Content)
 }
 
 func (c claude) read(l *look, name, id string) (s fleet.CLISession, ok bool) {

@@ -28,19 +28,20 @@ type codexLine struct {
 }
 
 type codexPayload struct {
-	Type      string    `json:"type"`
-	ID        string    `json:"id"`
-	Cwd       string    `json:"cwd"`
-	Timestamp time.Time `json:"timestamp"`
-	Model     string    `json:"model"`
-	Role      string    `json:"role"`
-	Name      string    `json:"name"`
-	Arguments string    `json:"arguments"`
-	Input     string    `json:"input"`
-	Content   []struct {
-		Type string `json:"type"`
-		Text string `json:"text"`
-	} `json:"content"`
+	Type      string          `json:"type"`
+	ID        string          `json:"id"`
+	Cwd       string          `json:"cwd"`
+	Timestamp time.Time       `json:"timestamp"`
+	Model     string          `json:"model"`
+	Role      string          `json:"role"`
+	Name      string          `json:"name"`
+	Arguments string          `json:"arguments"`
+	Input     string          `json:"input"`
+	Content   json.RawMessage `json:"content"`
+}
+
+type codexContent struct {
+	Text string `json:"text"`
 }
 
 func (c codex) sessions(l *look) ([]candidate, error) {
@@ -145,7 +146,7 @@ func (p *codexPayload) text() string {
 		return ""
 	}
 	var all []string
-	for _, c := range p.Content {
+	for _, c := range elements[codexContent](p.Content) {
 		if c.Text != "" {
 			all = append(all, c.Text)
 		}

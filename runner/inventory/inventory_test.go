@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -319,6 +320,57 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// What a look takes of memory does not grow with what lies there: files without an end,
+// without lines, of nothing but lines, and of values that are many times larger in memory.
+func TestMemoryIsBounded(t *testing.T) {
+	id := func(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012x", n) }
+	meta := func(id string) string {
+		return `{"type":"session_meta","payload":{"id":"` + id + `","cwd":"/w"}}` + "\n"
+	}
+	user := `{"type":"user","sessionId":"` + claudeIs + `","cwd":"/w","message":{"role":"user","content":`
+	for name, fill := range map[string]func(m *machine){
+		"a file without an end": func(m *machine) {
+			for i := range 20 {
+				if err := os.Truncate(m.codex(id(i), meta(id(i))), 8<<30); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+		"nothing but lines": func(m *machine) { m.codex(id(1), meta(id(1))+strings.Repeat("\n", 8<<20)) },
+		"short lines":       func(m *machine) { m.codex(id(1), meta(id(1))+strings.Repeat("{}\n", 3<<20)) },
+		"one long line":     func(m *machine) { m.codex(id(1), meta(id(1))+strings.Repeat("x", 8<<20)) },
+		"blocks of nothing": func(m *machine) {
+			m.claude(claudeIs, user+`"a"}}`+"\n"+strings.Repeat(user+"["+strings.Repeat("{},", 80_000)+"{}]}}\n", 16))
+		},
+		"long blocks of nothing": func(m *machine) {
+			m.claude(claudeIs, user+`"a"}}`+"\n"+strings.Repeat(user+"["+strings.Repeat("{},", 1_500_000)+"{}]}}\n", 2))
+		},
+		"a long index": func(m *machine) {
+			m.codex(id(1), meta(id(1)))
+			m.write(".codex/"+indexFile, strings.Repeat(`{"id":"`+codexID+`","thread_name":"x"}`+"\n", 200_000))
+		},
+	} {
+		m := newMachine(t)
+		fill(m)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		l := m.list()
+		if len(l.Sessions) == 0 {
+			t.Errorf("%s: no session is found", name)
+			continue
+		}
+		for _, s := range l.Sessions[:1] {
+			if _, err := Show(t.Context(), m.config(), s.ID, 50); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		runtime.ReadMemStats(&after)
+		if used := (after.TotalAlloc - before.TotalAlloc) >> 20; used > 128 {
+			t.Errorf("%s: %d MiB were taken, one after the other", name, used)
+		}
+	}
+}
+
 // FuzzFiles sees that no contents make a look fail, tell control characters or go
 // beyond what may be told.
 func FuzzFiles(f *testing.F) {
@@ -334,6 +386,14 @@ func FuzzFiles(f *testing.F) {
 		m.write(".local/share/opencode/storage/message/"+openID+"/msg_1.json", string(b))
 		m.write(".local/share/opencode/storage/part/msg_1/prt_1.json", string(b))
 		m.write(".codex/"+indexFile, string(b))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		defer func() {
+			runtime.ReadMemStats(&after)
+			if used := after.TotalAlloc - before.TotalAlloc; used > 64<<20+500*uint64(len(b)) {
+				t.Errorf("%d bytes of memory were taken for %d", used, len(b))
+			}
+		}()
 		for _, s := range m.list().Sessions {
 			if len(s.Title) > maxTitle || len(s.Model) > maxModel || !usable(s.Dir) || plain(s.Title+s.Model) != s.Title+s.Model || strings.Contains(s.Title, "\n") {
 				t.Errorf("told: %+v", s)

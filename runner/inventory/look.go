@@ -3,6 +3,7 @@ package inventory
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -27,7 +28,9 @@ const (
 	headBytes   = 512 << 10
 	tailBytes   = 128 << 10
 	detailBytes = 4 << 20
-	maxDocument = 1 << 20 // a file that is one JSON value
+	maxDocument = 1 << 20 // a JSON value: a file, or a line of one
+	maxParts    = 100     // of one message
+	minLine     = 16      // bytes of one that says something
 	maxDir      = 1 << 10 // bytes of a working directory; a longer one is no session
 )
 
@@ -175,7 +178,32 @@ func (f folder) last(name string, n int64) (all [][]byte, more bool) {
 	return lines(f.l.part(file, from, n)), from > 0
 }
 
-func lines(b []byte) [][]byte { return bytes.Split(b, []byte("\n")) }
+// lines gives the lines that may say something: no other is worth its place in memory.
+func lines(b []byte) (all [][]byte) {
+	for line := range bytes.SplitSeq(b, []byte("\n")) {
+		if len(line) >= minLine && len(line) <= maxDocument {
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
+// elements gives the first of a JSON array. One of another type than is known is empty.
+func elements[T any](raw json.RawMessage) (all []T) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if t, err := d.Token(); err != nil || t != json.Delim('[') {
+		return nil
+	}
+	for d.More() && len(all) < maxParts {
+		var v T
+		var wrong *json.UnmarshalTypeError
+		if err := d.Decode(&v); err != nil && !asType(err, &wrong) {
+			return all
+		}
+		all = append(all, v)
+	}
+	return all
+}
 
 func lazily(pattern string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })

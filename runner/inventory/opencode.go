@@ -14,9 +14,6 @@ import (
 // HOME/storage/session/PROJECT/ID.json, message/ID/*.json and part/MESSAGE/*.json.
 type opencodeFiles struct{ home string }
 
-// maxParts bounds the parts of one message that are looked at.
-const maxParts = 100
-
 // ocSession is a session as opencode describes it, in a file or a row.
 type ocSession struct {
 	ID        string `json:"id"`
