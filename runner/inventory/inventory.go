@@ -210,8 +210,9 @@ func value(env []string, name string) string {
 
 // skipped says whether a session works in a directory of the runner's own.
 func (l *look) skipped(dir string) bool {
-	own := l.cfg.Skip
-	return own != "" && (dir == own || strings.HasPrefix(dir, strings.TrimSuffix(own, string(os.PathSeparator))+string(os.PathSeparator)))
+	return slices.ContainsFunc(l.own, func(own string) bool {
+		return dir == own || strings.HasPrefix(dir, strings.TrimSuffix(own, string(os.PathSeparator))+string(os.PathSeparator))
+	})
 }
 
 // sound gives a session as it may be told.

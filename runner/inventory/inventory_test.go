@@ -199,6 +199,17 @@ func TestFoldersAreWhereTheyAreSaidToBe(t *testing.T) {
 	if _, err := Find(t.Context(), c, "", claudeIs); !errors.Is(err, fleet.NotFound) {
 		t.Errorf("one of the runner's own is found: %v", err)
 	}
+	data, link := filepath.Join(m.home, "data"), filepath.Join(m.home, "link")
+	if err := errors.Join(os.Mkdir(data, 0o700), os.Symlink(data, link)); err != nil {
+		t.Fatal(err)
+	}
+	m.write("b/projects/x/"+claudeIs+".jsonl", claudeSession(claudeIs, data+"/work", "two"))
+	t.Chdir(m.home)
+	for _, c.Skip = range []string{data, link, "data", "link/"} {
+		if got := names(); !slices.Equal(got, []string{"The name"}) {
+			t.Errorf("with the runner's own at %s left out: %q", c.Skip, got)
+		}
+	}
 }
 
 func TestSecretsAreMasked(t *testing.T) {

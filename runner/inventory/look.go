@@ -37,6 +37,7 @@ const (
 // look is one look at the machine, with what is left of its bounds.
 type look struct {
 	cfg     Config
+	own     []string // the names of cfg.Skip
 	ctx     context.Context
 	until   time.Time
 	entries int
@@ -44,7 +45,17 @@ type look struct {
 }
 
 func newLook(ctx context.Context, cfg Config) *look {
-	return &look{cfg: cfg, ctx: ctx, until: time.Now().Add(lookTime), entries: maxEntries, bytes: maxBytes}
+	l := &look{cfg: cfg, ctx: ctx, until: time.Now().Add(lookTime), entries: maxEntries, bytes: maxBytes}
+	if cfg.Skip == "" {
+		return l
+	}
+	if own, err := filepath.Abs(cfg.Skip); err == nil {
+		l.own = append(l.own, own)
+		if real, err := filepath.EvalSymlinks(own); err == nil && real != own {
+			l.own = append(l.own, real) // where a CLI says that it is
+		}
+	}
+	return l
 }
 
 // spent says whether the look must end.

@@ -194,3 +194,39 @@ func TestSessionsOfAMachine(t *testing.T) {
 		t.Errorf("the CLI was started: %s", strings.TrimPrefix(calls(), before))
 	}
 }
+
+// A question about a machine is answered also while the hub node that leads is lost: the
+// next one is asked, and the runner by it.
+func TestSessionsOutliveALeader(t *testing.T) {
+	t.Parallel()
+	c := mesh.NewCluster(t, 3)
+	rollout(c.Mesh, workID, c.Dir, "mend the parser")
+	c.StartRunner()
+	c.Online()
+	list := c.Run("session", "list", "r1")
+	if !strings.Contains(list, workID) {
+		t.Fatalf("the list is %s", list)
+	}
+	// The runner hears the question, and can't answer: the leader goes meanwhile.
+	c.Runner.Pause()
+	type end struct {
+		out, errs string
+		code      int
+	}
+	ends := make(chan end, 1)
+	leader := c.Leader()
+	go func() {
+		var e end
+		e.out, e.errs, e.code = c.Try("session", "show", "r1", workID)
+		ends <- e
+	}()
+	time.Sleep(500 * time.Millisecond)
+	leader.Kill()
+	c.Runner.Resume()
+	if e := <-ends; e.code != 0 || !strings.Contains(e.out, "mend the parser") {
+		t.Errorf("exit %d, %s%s", e.code, e.out, e.errs)
+	}
+	if got := c.Run("session", "list", "r1"); got != list {
+		t.Errorf("the list is then %s", got)
+	}
+}
