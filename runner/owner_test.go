@@ -22,11 +22,12 @@ func TestExampleIsTheDefault(t *testing.T) {
 	want := DefaultOwner()
 	want.Hours.Quiet, want.Repositories = []string{}, Repositories{Allow: []string{}, Options: []RepositoryOption{}}
 	want.Harnesses, want.EnvNames, want.Origins = map[string]Harness{}, []string{}, []string{}
+	want.SessionHomes, want.SessionDirs = map[string]string{}, []string{}
 	if d := cmp.Diff(want, got, cmp.AllowUnexported(Floors{})); d != "" {
 		t.Errorf("the example is not the default (-default +example):\n%s", d)
 	}
 	for _, key := range []string{"slots", "paused", "hours", "on_battery", "user_active", "max_load", "min_memory", "memory", "floors", "repositories", "harnesses", "env_names", "origins", "push", "updates",
-		"permissions", "allow_file", "min_free_bytes", "git", "transport"} {
+		"permissions", "allow_file", "min_free_bytes", "git", "transport", "keep_scratch", "docker", "sessions", "session_homes", "session_dirs"} {
 		if !strings.Contains(ExampleOwner, "\n"+key+":") {
 			t.Errorf("the example does not explain %s", key)
 		}
@@ -56,6 +57,11 @@ func TestOwnerMistakesNameTheLine(t *testing.T) {
 		{"harnesses:\n  emacs: {}\n", "line 2", "emacs"},
 		{"env_names: ['*']\n", "line 1", "env_names"},
 		{"git:\n  name: A\n", "line 1", "git"},
+		{"slots: 1\nsessions: some\n", "line 2", "sessions"},
+		{"session_dirs: [src]\n", "line 1", "absolute"},
+		{"session_homes: {codex: lab}\n", "line 1", "absolute"},
+		{"session_homes:\n  emacs: /x\n", "line 2", "want codex, claude or opencode"},
+		{"session_homes: {opencode: /x/data}\n", "line 1", "opencode has that name"},
 		{"repositories:\n  allow: ['[']\n", "line 2", "allow"},
 		{"slots: [\n", "line", ""},
 		{"slots: 1\n---\nslots: 2\n", "", "more than one"},
