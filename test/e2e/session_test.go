@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -207,24 +208,39 @@ func TestSessionsOutliveALeader(t *testing.T) {
 	if !strings.Contains(list, workID) {
 		t.Fatalf("the list is %s", list)
 	}
-	// The runner hears the question, and can't answer: the leader goes meanwhile.
-	c.Runner.Pause()
-	type end struct {
-		out, errs string
-		code      int
+	// Somebody asks all the time, and is answered each time.
+	answers, stop := make(chan string), make(chan struct{})
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer close(stop)
+	asking.Go(func() {
+		for {
+			out, errs, code := c.Try("session", "show", "r1", workID)
+			if code != 0 {
+				out = errs
+			}
+			select {
+			case answers <- out:
+			case <-stop:
+				return
+			}
+		}
+	})
+	answered := func() {
+		t.Helper()
+		select {
+		case a := <-answers:
+			if !strings.Contains(a, "mend the parser") {
+				t.Errorf("the answer is %s", a)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("there is no answer")
+		}
 	}
-	ends := make(chan end, 1)
-	leader := c.Leader()
-	go func() {
-		var e end
-		e.out, e.errs, e.code = c.Try("session", "show", "r1", workID)
-		ends <- e
-	}()
-	time.Sleep(500 * time.Millisecond)
-	leader.Kill()
-	c.Runner.Resume()
-	if e := <-ends; e.code != 0 || !strings.Contains(e.out, "mend the parser") {
-		t.Errorf("exit %d, %s%s", e.code, e.out, e.errs)
+	answered()
+	c.Leader().Kill()
+	for range 5 {
+		answered()
 	}
 	if got := c.Run("session", "list", "r1"); got != list {
 		t.Errorf("the list is then %s", got)
