@@ -92,6 +92,7 @@ type Hub struct {
 	disposed  time.Time // when the disks were last looked through
 
 	history     *history                 // of the health of runners, as heard here
+	errands     *errands                 // what people want to know of runners' machines
 	vitals      atomic.Pointer[vitals]   // the same of now; nil: this node does not lead
 	courier     atomic.Pointer[courier]  // of alerts; likewise
 	badSettings atomic.Pointer[[]string] // settings that cannot be read, in words
@@ -211,6 +212,7 @@ func (h *Hub) open() (err error) {
 			return err
 		}
 	}
+	h.errands = newErrands(h.leading.Load, func(r fleet.RunnerID) { h.sessions.Nudge(r) })
 	if h.sessions, err = h.newSessions(); err != nil {
 		return err
 	}

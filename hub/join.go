@@ -32,6 +32,7 @@ func (h *Hub) newSessions() (*session.Server, error) {
 		Update:   updateOf,
 		OnLive:   h.live,
 		OnHealth: h.onHealth, OnPressure: h.onPressure,
+		Errands: h.errands.asked, OnErrand: h.errands.answered,
 		Logger:  h.log,
 		URL:     h.url,
 		Tunnels: h.tunnels,
@@ -54,7 +55,8 @@ func (h *Hub) newWeb() *web.Server {
 		Presence: h.sessions.Presence, Status: h.status, Ready: h.serves, AcceptClock: h.acceptClock, Settled: h.isSettled, Ticket: h.ticket, Now: h.entries.now,
 		Keys: h.showKeys, Rotate: h.rotate, RotateMesh: h.RotateMesh, Runners: runners, Version: h.cfg.Version, Logger: h.log,
 		HealthHistory: h.healthHistory,
-		HubTicket:     h.hubTicket, MeshTicket: h.meshTicket, Guest: guestKey, Cluster: h, Archives: h,
+		Sessions:      h.errands.sessions, LastSessions: h.errands.last, Session: h.errands.session,
+		HubTicket: h.hubTicket, MeshTicket: h.meshTicket, Guest: guestKey, Cluster: h, Archives: h,
 	}
 	if h.peers != nil {
 		c.Peers, c.Consistent = h.peers, h.node.VerifyLeader

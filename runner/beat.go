@@ -89,6 +89,7 @@ func (l *link) oneBeat(s *session, full bool, told fleet.RunnerFacts) (fleet.Run
 		hb.Health.Reserved = l.r.ledger.total()
 	}
 	hb.Pressure = l.r.pressure.ride()
+	hb.Errands = l.r.errands.ride(time.Now())
 	if held := l.keys.held(); full || !reflect.DeepEqual(&held, s.held) {
 		hb.Keys, s.held = &held, &held
 	}
@@ -98,7 +99,11 @@ func (l *link) oneBeat(s *session, full bool, told fleet.RunnerFacts) (fleet.Run
 	}
 	if err := s.send(wire.TypeHeartbeat, body); err != nil {
 		l.r.pressure.missed(hb.Pressure)
+		l.r.errands.missed(hb.Errands)
 		return told, err
+	}
+	if l.r.errands.waits() {
+		l.beat(false)
 	}
 	return now, nil
 }
@@ -111,6 +116,7 @@ func (r *Runner) heartbeat(full bool) wire.Heartbeat {
 	hb.Slots, hb.Automation, hb.Declining, hb.LimitedBy = now.base, now.automation, now.declining, now.limitedBy
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	hb.Sessions = r.owner.Sessions
 	for _, h := range r.ordered() {
 		v := h.attempt.View()
 		hb.Attempts = append(hb.Attempts, wire.AttemptView{

@@ -91,6 +91,7 @@ func (r *Runner) policy() attempt.Policy {
 		Permissions: o.Permissions, Repos: o.Repositories.Allow, Harnesses: slices.Sorted(maps.Keys(o.Harnesses)), Origins: o.Origins,
 		EnvNames: o.EnvNames, Push: o.Push, AllowFile: o.AllowFile, MinFree: int64(o.MinFree),
 		Floors: floors, Models: models, MemoryKept: int64(o.Memory.Keep), MemoryShare: int64(o.Memory.PerSlot),
+		Sessions: o.Sessions, SessionDirs: o.SessionDirs, SessionEnv: o.sessionEnv(),
 		Fetch: func(url string) (int, string) {
 			for _, opt := range o.Repositories.Options {
 				if fleet.MatchURL(opt.Match, url) {

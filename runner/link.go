@@ -250,6 +250,7 @@ func (l *link) take(s *session, f wire.Frame, sets chan wire.HeartbeatReply) err
 		s.clockMu.Lock()
 		s.interval = bounded(rep.Interval)
 		s.clockMu.Unlock()
+		l.r.errands.take(rep.Errands, time.Now())
 		// Each is the whole set: one that was not looked at yet is replaced.
 		select {
 		case old := <-sets:

@@ -61,6 +61,10 @@ type Owner struct {
 	RescueIgnored  []string `yaml:"rescue_ignored"` // files that git ignores and that are saved all the same
 	DiskLimit      Bytes    `yaml:"disk_limit"`     // that the runner's data may take; 0: none
 	BuildOutput    []string `yaml:"build_output"`   // names of directories that builds make again
+	// Sessions that people have on this machine.
+	Sessions     string            `yaml:"sessions"`      // of agent CLIs on this machine, what of them is told: off, list or full
+	SessionHomes map[string]string `yaml:"session_homes"` // where an agent keeps them, when not where its own settings say
+	SessionDirs  []string          `yaml:"session_dirs"`  // in which, and below which, jobs may go on with one
 }
 
 // Hours holds the quiet hours, in this machine's own time.
@@ -155,6 +159,7 @@ func DefaultOwner() Owner {
 		Push:   "runner", Updates: "ask", Permissions: fleet.PermWorkspace, MinFree: 1 << 30, Transport: "auto", KeepScratch: Keep(72 * time.Hour),
 		KeepWorkspaces: Keep(24 * time.Hour), KeepRescue: Keep(168 * time.Hour), KeepCaches: Keep(336 * time.Hour),
 		BuildOutput: slices.Clone(buildOutput),
+		Sessions:    fleet.SessionsFull,
 	}
 }
 
@@ -209,6 +214,7 @@ func (o Owner) check() *ownerError {
 		oneOf("updates", o.Updates, "auto", "ask", "off"),
 		oneOf("permissions", string(o.Permissions), "read", "workspace", "full"),
 		oneOf("transport", o.Transport, "ws", "http", "auto"),
+		oneOf("sessions", o.Sessions, fleet.SessionsOff, fleet.SessionsList, fleet.SessionsFull),
 	} {
 		if e != nil {
 			return e
@@ -271,6 +277,9 @@ func (o Owner) check() *ownerError {
 		if p == "" || p == "." || p == ".." || strings.ContainsAny(p, "/\\*?[") || strings.HasPrefix(p, ".git") {
 			return &ownerError{"build_output", p, fmt.Sprintf("%q is no name of a directory", p)}
 		}
+	}
+	if e := o.checkSessions(); e != nil {
+		return e
 	}
 	for _, q := range o.Hours.Quiet {
 		if _, err := parseQuiet(q); err != nil {

@@ -23,11 +23,12 @@ func TestExampleIsTheDefault(t *testing.T) {
 	want.Hours = Hours{Quiet: []string{}, Updates: []string{}}
 	want.Repositories = Repositories{Allow: []string{}, Options: []RepositoryOption{}}
 	want.Harnesses, want.EnvNames, want.Origins, want.RescueIgnored = map[string]Harness{}, []string{}, []string{}, []string{}
+	want.SessionHomes, want.SessionDirs = map[string]string{}, []string{}
 	if d := cmp.Diff(want, got, cmp.AllowUnexported(Floors{})); d != "" {
 		t.Errorf("the example is not the default (-default +example):\n%s", d)
 	}
 	for _, key := range []string{"slots", "paused", "hours", "on_battery", "user_active", "max_load", "min_memory", "memory", "floors", "repositories", "harnesses", "env_names", "origins", "push", "updates", "release_key",
-		"permissions", "allow_file", "min_free_bytes", "git", "transport", "keep_scratch", "keep_workspaces", "keep_rescue", "rescue_ignored", "keep_caches", "disk_limit", "build_output"} {
+		"permissions", "allow_file", "min_free_bytes", "git", "transport", "keep_scratch", "keep_workspaces", "keep_rescue", "rescue_ignored", "keep_caches", "disk_limit", "build_output", "docker", "sessions", "session_homes", "session_dirs"} {
 		if !strings.Contains(ExampleOwner, "\n"+key+":") {
 			t.Errorf("the example does not explain %s", key)
 		}
@@ -64,6 +65,11 @@ func TestOwnerMistakesNameTheLine(t *testing.T) {
 		{"keep_rescue: -1h\n", "line 1", "-1h"},
 		{"disk_limit: big\n", "line 1", "big"},
 		{"git:\n  name: A\n", "line 1", "git"},
+		{"slots: 1\nsessions: some\n", "line 2", "sessions"},
+		{"session_dirs: [src]\n", "line 1", "absolute"},
+		{"session_homes: {codex: lab}\n", "line 1", "absolute"},
+		{"session_homes:\n  emacs: /x\n", "line 2", "want codex, claude or opencode"},
+		{"session_homes: {opencode: /x/data}\n", "line 1", "opencode has that name"},
 		{"repositories:\n  allow: ['[']\n", "line 2", "allow"},
 		{"slots: [\n", "line", ""},
 		{"slots: 1\n---\nslots: 2\n", "", "more than one"},

@@ -59,6 +59,7 @@ type Runner struct {
 	now        func() time.Time // by which workspaces and caches are kept
 	updates    updates
 	managedBy  string // who looks after this installation; empty: the runner may
+	errands    *errands
 
 	storeMu  sync.Mutex
 	store    *worktree.Store
@@ -103,7 +104,7 @@ func New(cfg Config) (*Runner, error) {
 	exec := fleet.HarnessInfo{Name: "exec", SignedIn: "yes"}
 	sampler := newSampler(cfg)
 	r := &Runner{
-		sampler: sampler, health: newHealth(sampler.Sample), pressure: newPressure(), retention: newRetention(), now: time.Now,
+		sampler: sampler, health: newHealth(sampler.Sample), pressure: newPressure(), retention: newRetention(), errands: newErrands(), now: time.Now,
 		cfg: cfg, log: cfg.Logger, machine: machineID(), detectNow: make(chan struct{}, 1), owner: DefaultOwner(),
 		harnesses: []fleet.HarnessInfo{exec}, alerts: map[string]string{}, attempts: map[fleet.Fence]*held{}, answered: map[fleet.Fence]bool{},
 	}
@@ -166,7 +167,7 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 	r.ledger.restore(j.Attempts())
 	r.host = &attempt.Host{
 		Dir: r.cfg.Dir, Self: r.cfg.Self, Journal: j, Hub: r.link, Trees: r.trees, Policy: r.policy, Harness: r.harness,
-		Secrets: r.secrets, Space: space{r}, Docker: r.freshDocker, Memory: r.freshMemory, Environ: os.Environ, Logger: r.log, CredentialFile: filepath.Join(r.cfg.Dir, "git-credentials.yaml"),
+		Secrets: r.secrets, Space: space{r}, Docker: r.freshDocker, Memory: r.freshMemory, Session: r.findSession, Environ: os.Environ, Logger: r.log, CredentialFile: filepath.Join(r.cfg.Dir, "git-credentials.yaml"),
 		Mark: r.mark(), Trouble: r.trouble, Dockerless: r.health.again,
 	}
 
@@ -197,6 +198,7 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 	r.work.Go(func() { r.hangUps(work) })
 	r.work.Go(func() { r.giveBack(work) })
 	r.work.Go(func() { r.watchUpdates(work) })
+	r.work.Go(func() { r.runErrands(work) })
 	if r.cfg.DevMode {
 		select {
 		case <-ctx.Done():

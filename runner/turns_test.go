@@ -41,14 +41,14 @@ echo '{"type":"turn.completed","usage":{"input_tokens":100,"cached_input_tokens"
 `
 
 // turnsRunner is a runner with that program; each has a data directory of its own.
-func (h *testHub) turnsRunner(name string) *testRunner {
+func (h *testHub) turnsRunner(name string, rules ...string) *testRunner {
 	t := h.t
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "codex")
 	if err := os.WriteFile(program, []byte(turnsCodex), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	owner := allowFile(t, "harnesses: {exec: {}, codex: {path: "+program+"}}\n")
+	owner := allowFile(t, "harnesses: {exec: {}, codex: {path: "+program+"}}\n"+strings.Join(rules, ""))
 	r := h.newRunner(func(c *Config) { owner(c); c.Name = name })
 	eventually(t, "the harness to be found", func() bool { _, ok := r.harness("codex"); return ok })
 	return r

@@ -139,7 +139,7 @@ Try it on this machine alone, the first in one terminal, the others in a second:
 	f.StringVar(&a.caFile, "ca-file", "", "`FILE` with the CA certificate of a hub that has its own (TUGLINE_CA_FILE)")
 	root.AddCommand(
 		a.runCommand(), a.execCommand(),
-		a.jobCommand(), a.runnerCommand(), a.harnessCommand(), a.circuitCommand(), a.budgetCommand(), a.alertsCommand(),
+		a.jobCommand(), a.runnerCommand(), a.sessionCommand(), a.harnessCommand(), a.circuitCommand(), a.budgetCommand(), a.alertsCommand(),
 		a.devCommand(), a.hubCommand(), a.tokenCommand(), a.contextCommand(), a.versionCommand(),
 	)
 	root.SetHelpCommand(&cobra.Command{

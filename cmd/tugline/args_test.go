@@ -103,6 +103,13 @@ func TestWrongWordsAreExit2(t *testing.T) {
 		{"runner drain x --then cancel", "give --deadline too"},
 		{"runner drain x --then stop --deadline 1m", "none of finish, cancel"},
 		{"runner health x --window 2h", "none of 1h, 24h"},
+		{"session list", "needs RUNNER"},
+		{"session show x", "needs SESSION"},
+		{"session show x y --messages 51", "from 1 to 50"},
+		{"session resume x", "needs SESSION"},
+		{"session resume x y", "give one prompt"},
+		{"session resume x y go on", "put it in quotes"},
+		{"session resume x y go --harness=", "--harness is empty"},
 		{"circuit reset", "needs CIRCUIT"},
 		{"circuit open --reason x", "say what work"},
 		{"circuit open --provider openai", "--reason is missing"},
@@ -211,7 +218,7 @@ func TestTooMuchIsRefusedHere(t *testing.T) {
 
 func TestHelpIsAsAgreed(t *testing.T) {
 	s := newShell(t, "")
-	for _, line := range []string{"", "run", "exec", "dev", "job", "job list", "job logs", "job follow-up", "job pull", "hub", "hub run", "hub ticket", "hub backup", "runner", "runner run", "runner drain", "circuit", "circuit open", "budget", "budget set", "alerts", "runner slots", "runner cordon", "runner health", "runner workspaces", "runner disk", "circuit reset", "hub set", "job explain", "token create", "harness", "context"} {
+	for _, line := range []string{"", "run", "exec", "dev", "job", "job list", "job logs", "job follow-up", "job pull", "hub", "hub run", "hub ticket", "hub backup", "runner", "runner run", "runner drain", "circuit", "circuit open", "budget", "budget set", "alerts", "runner slots", "runner cordon", "runner health", "runner workspaces", "runner disk", "session", "session resume", "circuit reset", "hub set", "job explain", "token create", "harness", "context"} {
 		args := append(strings.Fields(line), "--help")
 		if code := s.do(args...); code != 0 {
 			t.Errorf("tugline %s: exit %d\n%s", line, code, s.err)

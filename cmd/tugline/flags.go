@@ -75,6 +75,19 @@ func (f *jobFlags) add(c *cobra.Command, agent bool) {
 	s.StringVar(&f.key, "idempotency-key", "", "repeat a request whose end is unknown: the `KEY` printed then")
 }
 
+// addSession adds those of a job that goes on with a session where it lies.
+func (f *jobFlags) addSession(c *cobra.Command) {
+	s := c.Flags()
+	s.SortFlags = false
+	s.StringVar(&f.harness, "harness", "", "agent `NAME` that the session is of (default as the runner's list says)")
+	s.StringVar(&f.model, "model", "", "`MODEL`, as the agent names it")
+	s.StringVar(&f.permissions, "permissions", "", "what it may do, `P`: read, workspace (default) or full; the runner's owner sets the most")
+	s.DurationVar(&f.timeout, "timeout", 0, "end it after a `DURATION` (default 2h)")
+	s.DurationVar(&f.queue, "queue-timeout", 0, "give up when the runner did not take it for a `DURATION` (default none)")
+	s.BoolVarP(&f.detach, "detach", "d", false, "print the job's id and do not follow it")
+	s.StringVar(&f.key, "idempotency-key", "", "repeat a request whose end is unknown: the `KEY` printed then")
+}
+
 // submit checks the flags and makes the request, all but the repository.
 func (f *jobFlags) submit(cmd *cobra.Command) (api.Submit, error) {
 	s := api.Submit{

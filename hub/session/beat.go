@@ -58,12 +58,19 @@ func (x *session) heartbeat(body []byte) ([]byte, error) {
 	x.views, x.strays = hb.Attempts, strays
 	x.automation, x.limitedBy = offered(hb.Automation), joinReasons(hb.LimitedBy)
 	x.machine.take(m)
+	x.sessions = soundSessions(hb.Sessions)
 	if hb.Keys != nil {
 		x.held = hb.Keys
 	}
 	x.mu.Unlock()
 	changed := s.note(x)
 	s.pass(x.runner, m)
+	for _, d := range hb.Errands[:min(len(hb.Errands), wire.MaxAnswers)] {
+		if len(d.Body) <= wire.MaxAnswer {
+			d.Detail = fleet.CutText(d.Detail, fleet.MaxDetail)
+			s.cfg.OnErrand(x.runner, d)
+		}
+	}
 	x.tell(r, v, hb)
 	if changed {
 		s.cfg.OnBeat(x.runner)

@@ -70,6 +70,11 @@ type Config struct {
 	OnHealth   func(r fleet.RunnerID, sample *fleet.Health, received time.Time)
 	OnPressure func(fleet.RunnerID, *fleet.Pressure)
 
+	// Errands gives what a runner is to be asked for with the next reply, and OnErrand
+	// takes its answers. Both are called for heartbeats, and must not wait.
+	Errands  func(fleet.RunnerID) []wire.Errand
+	OnErrand func(fleet.RunnerID, wire.ErrandDone)
+
 	ActiveInterval time.Duration // between heartbeats while an attempt is open; default 5 s
 	IdleInterval   time.Duration // otherwise; default 10 s, at most 30 s
 	OrderLife      time.Duration // how long an order may be obeyed; default 10 min
@@ -148,6 +153,12 @@ func (c *Config) validate() error {
 	}
 	if c.OnPressure == nil {
 		c.OnPressure = func(fleet.RunnerID, *fleet.Pressure) {}
+	}
+	if c.Errands == nil {
+		c.Errands = func(fleet.RunnerID) []wire.Errand { return nil }
+	}
+	if c.OnErrand == nil {
+		c.OnErrand = func(fleet.RunnerID, wire.ErrandDone) {}
 	}
 	if c.ActiveInterval <= 0 {
 		c.ActiveInterval = 5 * time.Second

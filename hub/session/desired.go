@@ -28,6 +28,9 @@ func (x *session) reply(v state.View, open []state.Open, views []wire.AttemptVie
 		rep.Keys, rep.Limits, rep.Update = x.news(keys, r), x.limits(v, r), s.offer(keys, v, r)
 	}
 	rep.Hubs, rep.Mesh = x.hubNews(), x.tunnels(v)
+	if es := s.cfg.Errands(x.runner); len(es) > 0 {
+		rep.Errands = es[:min(len(es), wire.MaxErrands)]
+	}
 	shown := make(map[fleet.Fence]string, len(views)) // the phase
 	for _, w := range views {
 		shown[w.Fence] = w.Phase

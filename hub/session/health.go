@@ -45,6 +45,16 @@ func machineOf(hb *wire.Heartbeat, now time.Time) machine {
 	return m
 }
 
+// soundSessions gives what an owner lets be told of sessions; a word of a later version
+// is taken for the least.
+func soundSessions(word string) string {
+	switch word {
+	case "", fleet.SessionsFull, fleet.SessionsList:
+		return word
+	}
+	return fleet.SessionsOff
+}
+
 // take keeps what is newer.
 func (m *machine) take(newer machine) {
 	if newer.health != nil {

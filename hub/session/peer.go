@@ -52,6 +52,7 @@ type session struct {
 	strays     string               // the same; see findStrays
 	automation *int                 // see fleet.Presence
 	limitedBy  string               // likewise
+	sessions   string               // likewise
 	machine    machine              // of it, what this session has told last
 	limited    *fleet.Limits        // as told last
 	held       *wire.KeysHeld       // as last shown; nil: it does not know of replaced keys
@@ -143,7 +144,7 @@ func (x *session) presence() fleet.Presence {
 		Runner: x.runner, Connected: x.ended == nil, Session: x.id, Transport: x.transport,
 		LastBeat: x.beatAt, Interval: x.interval, Slots: x.slots, Full: x.full,
 		Declining: x.declining, Address: x.address, Strays: x.strays,
-		Automation: x.automation, LimitedBy: x.limitedBy,
+		Automation: x.automation, LimitedBy: x.limitedBy, Sessions: x.sessions,
 	}
 	if p.Health = x.machine.health; p.Health != nil {
 		p.HealthAt = x.machine.at

@@ -20,12 +20,15 @@ func generation(k Kind) uint16 {
 	return 1
 }
 
+// sessionGeneration is that of jobs that go on with a session of a machine's own.
+const sessionGeneration = 6
+
 // packGeneration is that of entries that hold several commands.
 const packGeneration = 4
 
 // Newest is the newest generation of commands that this version can decode.
 func Newest() uint16 {
-	n := uint16(packGeneration)
+	n := uint16(sessionGeneration)
 	for k := range kinds {
 		n = max(n, generation(k))
 	}
@@ -42,7 +45,10 @@ func Held(c Command, nodes []*fleet.HubNode) (node string, held bool) {
 	case *UpdateNode:
 		return behind(g, nodes, c)
 	case *SubmitJob:
-		if ruled(&c.Spec) {
+		switch {
+		case c.Spec.Session != nil:
+			g = sessionGeneration
+		case ruled(&c.Spec):
 			g = rulesGeneration
 		}
 	}

@@ -87,3 +87,22 @@ func TestRuledJobsWait(t *testing.T) {
 		}
 	}
 }
+
+// A job that goes on with a session waits for a node that would forget which one.
+func TestSessionJobsWait(t *testing.T) {
+	old, young := hubNode("n-1"), hubNode("n-2")
+	old.Kinds = sessionGeneration - 1
+	nodes := []*fleet.HubNode{&young, &old}
+	spec := agentSpec()
+	if node, held := Held(&SubmitJob{Spec: spec}, nodes); held {
+		t.Errorf("a job without one is held for %q", node)
+	}
+	spec.Session = &fleet.SessionRef{ID: "s"}
+	if node, held := Held(&SubmitJob{Spec: spec}, nodes); !held || node != "n-1" {
+		t.Errorf("held %v for %q", held, node)
+	}
+	old.Kinds = sessionGeneration
+	if node, held := Held(&SubmitJob{Spec: spec}, nodes); held {
+		t.Errorf("held for %q, and all know it", node)
+	}
+}

@@ -152,7 +152,7 @@ var roles = map[string]fleet.Role{
 	"get-log": fleet.RoleViewer, "list-artifacts": fleet.RoleViewer, "get-artifact": fleet.RoleViewer,
 	"put-blob": fleet.RoleOperator, "head-blob": fleet.RoleOperator, "get-blob": fleet.RoleOperator,
 	"list-runners": fleet.RoleViewer, "get-runner": fleet.RoleViewer, "cordon-runner": fleet.RoleOperator, "drain-runner": fleet.RoleOperator, "resume-runner": fleet.RoleOperator,
-	"get-health": fleet.RoleViewer, "set-slots": fleet.RoleAdmin, "list-alerts": fleet.RoleViewer,
+	"get-health": fleet.RoleViewer, "list-sessions": fleet.RoleOperator, "get-session": fleet.RoleOperator, "set-slots": fleet.RoleAdmin, "list-alerts": fleet.RoleViewer,
 	"list-releases": fleet.RoleViewer, "add-release": fleet.RoleAdmin, "offer-release": fleet.RoleAdmin, "remove-release": fleet.RoleAdmin,
 	"update-runner": fleet.RoleAdmin, "set-ring": fleet.RoleAdmin,
 	"list-budgets": fleet.RoleViewer, "set-budget": fleet.RoleAdmin, "remove-budget": fleet.RoleAdmin,

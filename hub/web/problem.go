@@ -26,6 +26,7 @@ var statuses = map[fleet.Code]int{
 	fleet.BlobMissing: 404, fleet.RunnerUnknown: 404, fleet.QueueFull: 429, fleet.KeysFull: 429,
 	fleet.TicketInvalid: 403, fleet.TicketExpired: 403, fleet.TicketUsed: 403, fleet.ClockSkew: 503,
 	fleet.Unavailable: 503, fleet.OutcomeUnknown: 503, fleet.Restarting: 503, fleet.DiskFull: 507,
+	fleet.OwnerPolicy: 409, fleet.Offline: 409, fleet.UnknownCritical: 409,
 	fleet.Internal: 500,
 }
 

@@ -92,6 +92,9 @@ func specOf(in api.Submit, settings map[string]string, eligible func() []string,
 	if err := checkEnv(s.Env, s.Secrets); err != nil {
 		return s, err
 	}
+	if err := session(&s, &in); err != nil {
+		return s, err
+	}
 	if err := place(&s, in, settings[fleet.SettingModelPriority], known); err != nil {
 		return s, err
 	}

@@ -78,6 +78,12 @@ type Config struct {
 	// it led, oldest first, as far back as the window says. It is asked on the leader.
 	// nil: none are kept.
 	HealthHistory func(r fleet.RunnerID, window time.Duration) []api.HealthPoint
+	// Sessions and Session have a runner asked for the sessions of agent CLIs on its
+	// machine, and wait for its answer. LastSessions gives the last one to the former, as
+	// this node remembers it from leading. They are asked on the leader. nil: nobody is.
+	Sessions     func(ctx context.Context, r fleet.RunnerID) (fleet.CLISessions, error)
+	LastSessions func(r fleet.RunnerID) (all fleet.CLISessions, age time.Duration, ok bool)
+	Session      func(ctx context.Context, r fleet.RunnerID, id string, messages int) (fleet.CLITranscript, error)
 	// AcceptClock takes a person's word for the clock of the leader's machine.
 	AcceptClock func(ctx context.Context, who state.Head) (api.Clock, error)
 	// Ticket writes a join ticket around a secret; the command is what to paste.
@@ -173,6 +179,7 @@ func New(c Config) *Server {
 	s.logRoutes()
 	s.blobRoutes()
 	s.fleetRoutes()
+	s.sessionRoutes()
 	s.keyRoutes()
 	s.eventRoutes()
 	s.plainRoutes()

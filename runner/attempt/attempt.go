@@ -71,6 +71,9 @@ type Host struct {
 	Docker  func(context.Context) fleet.Docker  // asked now; bounded in time
 	Memory  func(context.Context) *fleet.Memory // looked at now; bounded in time; nil: not known
 	Environ func() []string
+	// Session finds one that people have with an agent CLI on this machine. The error
+	// wraps fleet.NotFound where there is none.
+	Session func(ctx context.Context, harness, id string) (fleet.CLISession, error)
 	Logger  *slog.Logger
 	// CredentialFile is the owner's git-credentials.yaml; it need not exist.
 	CredentialFile string

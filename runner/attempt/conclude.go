@@ -152,7 +152,8 @@ func (a *Attempt) sessionModel(session string) string {
 	if !ok || session == "" {
 		return ""
 	}
-	return h.SessionModel(buildEnv(a.host.Environ(), a.host.Policy(), a.asg.Spec, nil, nil).vars, session)
+	policy := a.host.Policy()
+	return h.SessionModel(buildEnv(a.host.Environ(), policy, a.asg.Spec, nil, nil).with(policy.sessionEnv(a.asg.Spec)).vars, session)
 }
 
 // evidence takes in what the process left.

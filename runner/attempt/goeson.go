@@ -46,6 +46,9 @@ func (a *Attempt) gone(format string, args ...any) *decline {
 // session is not on this machine any more is refused: it would silently begin without
 // all that was said before.
 func (a *Attempt) session(ready readiness) (string, error) {
+	if own := a.asg.Spec.Session; own != nil && !a.asg.Fresh && !a.resumes() {
+		return own.ID, nil // it was just found
+	}
 	if !a.goesOn() || a.asg.Fresh || !ready.harness.Can(harness.CapResume) {
 		return "", nil
 	}

@@ -35,6 +35,23 @@ type mask struct {
 	longest  int
 }
 
+// Hider gives what masks, in any text, the values that a job's output would be masked
+// of: the owner's secrets, and those of variables whose names look like keys.
+func Hider(environ []string, secrets map[string]string) func(string) string {
+	var values []string
+	for _, kv := range environ {
+		if name, value, _ := strings.Cut(kv, "="); looksSecret(name) && len(value) >= minMaskedEnv {
+			values = append(values, value)
+		}
+	}
+	for _, value := range secrets {
+		if len(value) >= minMaskedSecret {
+			values = append(values, value)
+		}
+	}
+	return newMask(values).text
+}
+
 // newMask makes a mask of the values to hide; it is the same for the same set.
 func newMask(values []string) mask {
 	var m mask

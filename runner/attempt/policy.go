@@ -25,6 +25,9 @@ type Policy struct {
 	MemoryShare int64                                       // bytes of memory that a job of an automation is expected to take
 	Models      map[string][]string                         // that jobs may name, by harness; none allows all
 	Fetch       func(url string) (depth int, filter string) // what is special about a repository; may be nil
+	Sessions    string                                      // what may be told of this machine's own sessions: off, list or full
+	SessionDirs []string                                    // in and below which one may be gone on with
+	SessionEnv  map[string][]string                         // by harness: variables by which it finds them
 }
 
 // decline is a refusal of an assignment before it was accepted.
@@ -39,6 +42,11 @@ func (d *decline) Error() string { return d.detail }
 
 func refuse(code fleet.Code, format string, args ...any) *decline {
 	return &decline{code: code, detail: fmt.Sprintf(format, args...)}
+}
+
+// blocked refuses what no other runner can do.
+func blocked(code fleet.Code, format string, args ...any) *decline {
+	return &decline{code: code, detail: fmt.Sprintf(format, args...), block: true}
 }
 
 // permit checks an assignment against the owner's rules and gives the permissions
@@ -56,6 +64,8 @@ func (p Policy) permit(spec fleet.Spec, model string) (fleet.Permissions, *decli
 		return "", refuse(fleet.OwnerPolicy, "the owner of this runner takes no %s jobs", originKind(spec.Origin))
 	case spec.Push != "" && p.Push == "never":
 		return "", refuse(fleet.OwnerPolicy, "the owner of this runner lets nothing be pushed from it")
+	case spec.Session != nil && p.Sessions == fleet.SessionsOff:
+		return "", blocked(fleet.OwnerPolicy, "the owner of this runner keeps this machine's own sessions to himself (sessions: off)")
 	}
 	if r := spec.Repo; r != nil && r.URL != "" {
 		if isFile(r.URL) && !p.AllowFile {

@@ -163,9 +163,12 @@ func (a *Attempt) makeReady(ctx context.Context) (ready readiness, err error) {
 		return ready, err
 	}
 	var note string
-	if spec.Repo == nil {
+	switch {
+	case spec.Session != nil:
+		ready.dir, note, err = a.sessionDir(ctx)
+	case spec.Repo == nil:
 		ready.dir, note, err = a.emptyDir()
-	} else {
+	default:
 		ready.tree, note, err = a.workTree(ctx)
 	}
 	if err != nil {
@@ -205,7 +208,7 @@ func (a *Attempt) makeReady(ctx context.Context) (ready readiness, err error) {
 			return ready, fmt.Errorf("make attempt directory: %w", err)
 		}
 	}
-	ready.env = buildEnv(a.host.Environ(), policy, spec, secrets, marks)
+	ready.env = buildEnv(a.host.Environ(), policy, spec, secrets, marks).with(policy.sessionEnv(spec))
 	if policy.Push == "agent" && ready.tree != nil {
 		ready.env.hidden = append(ready.env.hidden, a.hiddenCredentials()...)
 	}

@@ -37,6 +37,7 @@ type Submit struct {
 	Fallbacks      []fleet.Choice    `json:"fallbacks,omitempty" doc:"for an agent: what to go on with, in this order, where the provider refuses; at most 16. Absent: what the hub's model_priority has after the job's own choice"`
 	NoFallback     bool              `json:"no_fallback,omitempty" doc:"stay with the job's own choice, whatever the hub's model_priority says"`
 	Retries        *int              `json:"retries,omitempty" doc:"automatic runs of a turn beyond the first, 0 to 3; default 3"`
+	Session        *fleet.SessionRef `json:"session,omitempty" doc:"for an agent: a session that people began on the machine named by on, to go on with there, in its own directory; needs harness"`
 	MaxTokens      int64             `json:"max_tokens,omitempty" doc:"for an agent: what a run may use of its origin's budget; absent: what such runs used so far, on average"`
 }
 

@@ -108,6 +108,7 @@ type Spec struct {
 	Fallbacks      []Choice          `json:"fallbacks,omitempty"`  // what to go on with, in this order, where the provider refuses
 	Retries        *int              `json:"retries,omitempty"`    // executions of a turn beyond the first; nil: MaxRetries
 	MaxTokens      int64             `json:"max_tokens,omitempty"` // reserved of its origin's budget; 0: what its runs used so far, on average
+	Session        *SessionRef       `json:"session,omitempty"`    // of the harness on the runner named by On: it is gone on with, in its own directory
 }
 
 // Reason says why a job stands where it stands, in words for people.

@@ -96,6 +96,7 @@ type Presence struct {
 	LimitedBy  string        `json:"limited_by,omitempty"` // why fewer slots are offered than configured; several with "; " between
 	Health     *Health       `json:"health,omitempty"`     // the last sample
 	HealthAt   time.Time     `json:"health_at,omitzero"`   // hub time of its receipt
+	Sessions   string        `json:"sessions,omitempty"`   // what its owner lets be told of sessions of agent CLIs; empty: its version tells none
 	Caches     string        `json:"caches,omitempty"`     // repositories with a cache there, with spaces between: see CacheOf
 	Strays     string        `json:"strays,omitempty"`     // ids of jobs, with spaces between: on record, and run here by an attempt that is not
 }

@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "rewrite golden files and the vectors in
 var messages = []any{
 	Challenge{}, Hello{}, Welcome{}, Goodbye{}, Heartbeat{}, HeartbeatReply{}, Report{}, ReportAck{},
 	Output{}, OutputAck{}, Permit{}, PermitReply{}, Restarting{}, Live{}, Order{}, Assignment{}, Stop{}, Renew{}, Update{},
-	Enrol{}, Enrolled{}, Problem{}, Ticket{},
+	Enrol{}, Enrolled{}, Problem{}, Ticket{}, AskSession{},
 }
 
 var moment = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

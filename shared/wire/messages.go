@@ -100,6 +100,9 @@ type Heartbeat struct {
 	Health     *fleet.Health   `json:"health,omitempty"`     // a new sample; absent: the last one stands
 	Caches     *[]string       `json:"caches,omitempty"`     // repositories with a cache here, in the first of a session and when changed
 	Pressure   *fleet.Pressure `json:"pressure,omitempty"`   // what fills the disk, once every few minutes while its floor is reached
+
+	Sessions string       `json:"sessions,omitempty"` // off, list or full: what the owner lets be told of sessions of agent CLIs; absent: this version tells none
+	Errands  []ErrandDone `json:"errands,omitempty"`  // answers
 }
 
 // AttemptView is one attempt as the runner holds it.
@@ -129,6 +132,7 @@ type HeartbeatReply struct {
 	Mesh     []HubAddress  `json:"mesh,omitempty"`   // the hubs' tunnels, where they have changed in this session
 	Limits   *fleet.Limits `json:"limits,omitempty"` // in the first of a session, and where they have changed in it
 	Update   *Offer        `json:"update,omitempty"` // a release that the runner is to have, for as long as it does not
+	Errands  []Errand      `json:"errands,omitempty"`
 }
 
 // Intent is what the hub wants of an attempt.

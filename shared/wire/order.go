@@ -135,6 +135,7 @@ func Critical(a Assignment) []string {
 	add(a.Docker, "docker")
 	add(a.Model != "", "model")
 	add(a.Spec.Repo != nil, "spec.repo")
+	add(a.Spec.Session != nil, "spec.session") // else a new one would begin, in another directory
 	add(a.Spec.ArgvBlob != "", "spec.argv_blob")
 	add(len(a.Spec.Secrets) > 0, "spec.secrets")
 	add(a.Spec.Push != "", "spec.push")

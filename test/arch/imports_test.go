@@ -43,8 +43,9 @@ var table = []struct{ pkg, may string }{
 	{"runner/update", "runner/process shared/fleet"},
 	{"runner/worktree", "runner/process shared/fleet"},
 	{"runner/harness", "runner/process shared/fleet"},
+	{"runner/inventory", "shared/fleet"},
 	{"runner/attempt", "runner/journal runner/worktree runner/harness runner/process runner/probe shared/fleet shared/wire"},
-	{"runner", "runner/attempt runner/journal runner/probe runner/worktree runner/harness runner/process runner/update shared/fleet shared/wire"},
+	{"runner", "runner/attempt runner/journal runner/inventory runner/probe runner/worktree runner/harness runner/process runner/update shared/fleet shared/wire"},
 	{"cmd/tugline/supervisor", "runner/process"},
 	{"cmd/tugline", "cmd/tugline/supervisor hub hub/state mesh runner runner/attempt runner/harness runner/journal runner/process runner/update runner/worktree consensus shared/*"},
 }
