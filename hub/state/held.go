@@ -21,7 +21,7 @@ func generation(k Kind) uint16 {
 }
 
 // sessionGeneration is that of jobs that go on with a session of a machine's own.
-const sessionGeneration = 6
+const sessionGeneration = releasesGeneration
 
 // packGeneration is that of entries that hold several commands.
 const packGeneration = 4
