@@ -188,6 +188,8 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 	r.work.Go(func() { r.sweepsScratch(work) })
 	r.work.Go(func() { r.hangUps(work) })
 	r.work.Go(func() { r.giveBack(work) })
+	r.work.Go(func() { r.feeds(work) })
+	r.notify("READY=1")
 	if r.cfg.DevMode {
 		select {
 		case <-ctx.Done():
@@ -196,6 +198,8 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 		case <-work.Done():
 		}
 	}
+	<-work.Done()
+	r.notify("STOPPING=1")
 	r.work.Wait()
 	cancel(nil)
 	return failed
