@@ -3,7 +3,33 @@ package service
 import (
 	"context"
 	"fmt"
+	"time"
 )
+
+// bootoutPatience is how long launchd may take to end a service: it comes back from
+// bootout before that, and refuses to start one of the same name meanwhile.
+const bootoutPatience = 45 * time.Second
+
+// bootout has launchd end a service and waits until it is gone.
+func bootout(ctx context.Context, c Control, target string) error {
+	if err := succeed(ctx, c, "launchctl", "bootout", target); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, bootoutPatience)
+	defer cancel()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, there := says(ctx, c, "launchctl", "print", target); !there && ctx.Err() == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("launchd does not end %s: %w", target, ctx.Err())
+		}
+	}
+}
 
 // domains gives where launchd may have the service, the best first: in the session at the
 // screen where there is one, which has the user's keychain, else in the background of the
@@ -34,7 +60,8 @@ func (w *work) launchd(ctx context.Context) error {
 			here = true
 			continue
 		}
-		if err := w.command(ctx, "launchctl", "bootout", d+"/"+Label); err != nil {
+		target := d + "/" + Label
+		if err := w.do("command: launchctl bootout "+target, func() error { return bootout(ctx, w.Control, target) }); err != nil {
 			return err
 		}
 	}
@@ -53,7 +80,7 @@ func stopLaunchd(ctx context.Context, l Layout, c Control, uid int, say func(str
 			continue
 		}
 		say("stopped " + d + "/" + Label + "; its jobs, if any, go on")
-		if err := succeed(ctx, c, "launchctl", "bootout", d+"/"+Label); err != nil {
+		if err := bootout(ctx, c, d+"/"+Label); err != nil {
 			return err
 		}
 	}

@@ -36,11 +36,13 @@ const (
 // TradeOff says for people what a mode gives and what it costs.
 func (m Mode) TradeOff() string {
 	if m == Daemon {
-		return "daemon: a service of the machine with a user of its own. It needs nobody's login and starts with the machine;\n" +
-			"it sees nobody's keychain, ssh keys or logins of agent CLIs: those that jobs need are given to its own user."
+		return "daemon: a service of the machine with a user of its own. It needs nobody's login and starts with\n" +
+			"the machine; it sees nobody's keychain, ssh keys or logins of agent CLIs: those that jobs need are\n" +
+			"given to its own user."
 	}
-	return "agent: a service of your user. It sees your keychain, ssh keys and logins of agent CLIs, and its jobs may do what you may;\n" +
-		"without a login it runs only where the machine lets your services linger (Linux) or somebody logs in (macOS)."
+	return "agent: a service of your user. It sees your keychain, ssh keys and logins of agent CLIs, and its jobs\n" +
+		"may do what you may; without a login it runs only where the machine lets your services linger (Linux)\n" +
+		"or somebody logs in (macOS)."
 }
 
 // Init is the kind of service manager.

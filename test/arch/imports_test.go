@@ -34,17 +34,19 @@ var table = []struct{ pkg, may string }{
 	{"hub/peer", "shared/fleet shared/api"},
 	{"hub/replica", "hub/durable hub/spool hub/blob shared/fleet"},
 	{"hub/session", "hub/retry hub/sched hub/spool hub/blob hub/state shared/fleet shared/wire"},
-	{"hub/web", "hub/spool hub/blob hub/state hub/sched hub/circuit hub/retry shared/fleet shared/api"},
+	{"hub/web", "hub/spool hub/blob hub/state hub/sched hub/circuit hub/retry installers shared/fleet shared/api"},
 	{"hub", "hub/* consensus mesh shared/fleet shared/wire shared/api"},
 	{"runner/process", "shared/fleet"},
 	{"runner/journal", "shared/fleet"},
 	{"runner/probe", "runner/process shared/fleet"},
+	{"runner/service", "installers runner/process shared/fleet"},
 	{"runner/worktree", "runner/process shared/fleet"},
 	{"runner/harness", "runner/process shared/fleet"},
 	{"runner/attempt", "runner/journal runner/worktree runner/harness runner/process runner/probe shared/fleet shared/wire"},
 	{"runner", "runner/attempt runner/journal runner/probe runner/worktree runner/harness runner/process shared/fleet shared/wire"},
+	{"installers", ""},
 	{"cmd/tugline/supervisor", "runner/process"},
-	{"cmd/tugline", "cmd/tugline/supervisor hub hub/state mesh runner runner/attempt runner/harness runner/journal runner/process runner/worktree consensus shared/*"},
+	{"cmd/tugline", "cmd/tugline/supervisor hub hub/state mesh runner runner/attempt runner/harness runner/journal runner/process runner/service runner/worktree consensus shared/*"},
 }
 
 // owners names the only packages that may import a costly dependency, tests aside.
