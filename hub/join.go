@@ -53,7 +53,8 @@ func (h *Hub) newWeb() *web.Server {
 		Presence: h.sessions.Presence, Status: h.status, Ready: h.serves, AcceptClock: h.acceptClock, Settled: h.isSettled, Ticket: h.ticket, Now: h.entries.now,
 		Keys: h.showKeys, Rotate: h.rotate, RotateMesh: h.RotateMesh, Runners: runners, Version: h.cfg.Version, Logger: h.log,
 		HealthHistory: h.healthHistory,
-		HubTicket:     h.hubTicket, MeshTicket: h.meshTicket, Guest: guestKey, Cluster: h, Archives: h,
+		InstallLine:   h.InstallLine, Script: h.installScript, Program: h.program,
+		HubTicket: h.hubTicket, MeshTicket: h.meshTicket, Guest: guestKey, Cluster: h, Archives: h,
 	}
 	if h.peers != nil {
 		c.Peers, c.Consistent = h.peers, h.node.VerifyLeader

@@ -16,7 +16,15 @@ import (
 
 // ticket writes a join ticket around a secret, and the command to paste.
 func (h *Hub) ticket(secret string, expires time.Time) (text, command string) {
-	text = h.runnerTicket(secret, expires).String()
+	t := h.runnerTicket(secret, expires)
+	if h.cfg.Program != "" {
+		var wrong []error
+		t.Programs, wrong = h.programs.sums()
+		for _, err := range wrong {
+			h.log.Warn("a program is not offered to runners", "err", err)
+		}
+	}
+	text = t.String()
 	// In the environment it is not for everybody on that machine to read.
 	return text, "TUGLINE_TICKET=" + text + " tugline runner run --data-dir ~/.local/share/tugline/runner"
 }

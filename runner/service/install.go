@@ -33,7 +33,6 @@ type Request struct {
 	Say     func(change string)         // told before each change
 	Note    func(note string)           // told beside them
 	Print   bool                        // only show what would be changed, with every file
-	Quiet   bool                        // say nothing of what is left as it is
 }
 
 // Install puts a runner in place as a service and starts it. It gives how many things it

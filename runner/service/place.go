@@ -109,9 +109,7 @@ func (w *work) forPeople() error {
 	case err == nil && is == target:
 		return nil
 	case err == nil || !errors.Is(err, fs.ErrNotExist):
-		if !w.Quiet {
-			w.Note(fmt.Sprintf("%s is there and not of this installation; it stays. The installed program is %s", at, target))
-		}
+		w.Note(fmt.Sprintf("%s is there and not of this installation; it stays. The installed program is %s", at, target))
 		return nil
 	}
 	return w.do(fmt.Sprintf("link %s, to %s", at, target), func() error {
