@@ -4,6 +4,7 @@ package installers
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"tugline.dev/tugline/shared/api"
 	"tugline.dev/tugline/shared/fleet"
+	"tugline.dev/tugline/test/mesh"
 )
 
 // installed is a runner as a service of a machine.
@@ -67,16 +69,16 @@ func (r *installed) online() {
 // begins starts a job on the runner that leaves work behind and waits for a file.
 func (r *installed) begins(name string) (id string) {
 	r.t.Helper()
-	r.run("rm", "-f", "/srv/go-"+name)
+	r.run("rm", "-f", "/var/jobs/go-"+name)
 	words := strings.Fields(must(r.t, r.cli("exec", "--detach", "--require", "mode="+r.mode, "--repo", "/opt/repo", "--",
-		"sh", "-c", `echo begins >began; echo $$ >"/srv/pid-$1"; while [ ! -e "/srv/go-$1" ]; do sleep 0.1; done; echo ends`, "sh", name)))
+		"sh", "-c", `echo begins >began; echo $$ >"/var/jobs/pid-$1"; while [ ! -e "/var/jobs/go-$1" ]; do sleep 0.1; done; echo ends`, "sh", name)))
 	id = words[len(words)-1] // before it stands what was sent
 	eventually(r.t, 60*time.Second, "the job runs", func() bool {
 		if j := r.job(id); j.State.Ended() {
 			out, _ := r.cli("job", "logs", id).CombinedOutput()
 			r.t.Fatalf("the job %s has ended, %s: %+v\n%s", name, j.State, j.Reason, out)
 		}
-		return r.job(id).State == fleet.Running && r.in("test", "-s", "/srv/pid-"+name).Run() == nil
+		return r.job(id).State == fleet.Running && r.in("test", "-s", "/var/jobs/pid-"+name).Run() == nil
 	})
 	return id
 }
@@ -84,9 +86,9 @@ func (r *installed) begins(name string) (id string) {
 // goesOn sees that the job of before is still the same process, and has it end well.
 func (r *installed) goesOn(name, id string) {
 	r.t.Helper()
-	pid := strings.TrimSpace(r.run("cat", "/srv/pid-"+name))
+	pid := strings.TrimSpace(r.run("cat", "/var/jobs/pid-"+name))
 	r.run("test", "-d", "/proc/"+pid)
-	r.run("touch", "/srv/go-"+name)
+	r.run("touch", "/var/jobs/go-"+name)
 	eventually(r.t, 60*time.Second, "the job ends", func() bool { return r.job(id).State.Ended() })
 	if j := r.job(id); j.State != fleet.Succeeded || j.Attempt != 1 {
 		r.t.Errorf("%s: the job is %s at attempt %d, %+v; want succeeded at 1", name, j.State, j.Attempt, j.Reason)
@@ -112,7 +114,7 @@ ExecStart=/opt/tugline hub run --data-dir /var/lib/hub --listen 127.0.0.1:7440 -
 [Install]
 WantedBy=multi-user.target
 `, 0o644)
-	m.run("chmod", "777", "/srv")
+	m.run("mkdir", "-m", "777", "/var/jobs")
 	m.run("systemctl", "enable", "--now", "hub")
 	eventually(t, 60*time.Second, "the hub is ready", func() bool {
 		return m.in("/opt/tugline", "hub", "ready", "--data-dir", "/var/lib/hub").Run() == nil
@@ -133,6 +135,7 @@ WantedBy=multi-user.target
 		must(t, r.systemctl("restart", "tugline-runner.service"))
 		r.goesOn("restart-"+r.name, id)
 		r.killed(t)
+		r.newer(t)
 	}
 
 	m.reboot()
@@ -182,6 +185,13 @@ func (r *installed) puts(t *testing.T) {
 	if exe := strings.TrimSpace(r.run("readlink", "/proc/"+pid+"/exe")); !strings.HasPrefix(exe, filepath.Dir(r.data)+"/versions/") {
 		t.Errorf("the service runs %s", exe)
 	}
+	verify := []string{"systemd-analyze", "verify", "--man=no", r.property("FragmentPath")}
+	if r.mode == "agent" {
+		verify = append(verify, "--user")
+	}
+	if out := must(t, r.as(verify...)); out != "" {
+		t.Errorf("systemd-analyze verify:\n%s", out)
+	}
 	out, err = r.install("", "--name", r.name)
 	if err != nil || !strings.Contains(out, "nothing changed: runner "+r.name+" is installed") || r.property("MainPID") != pid {
 		t.Errorf("a second time: %v, pid %s for %s\n%s", err, r.property("MainPID"), pid, out)
@@ -200,6 +210,26 @@ func (r *installed) killed(t *testing.T) {
 	r.online()
 }
 
+// newer installs another program of the same kind, which stands for a newer one, while a
+// job runs.
+func (r *installed) newer(t *testing.T) {
+	t.Helper()
+	b, err := os.ReadFile(mesh.Binary())
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, r.path("root/opt/newer"), string(b)+"newer", 0o755)
+	id, before := r.begins("newer-"+r.name), r.property("MainPID")
+	must(t, r.as("/opt/newer", "runner", "install", "--mode", r.mode))
+	pid := r.property("MainPID")
+	if pid == before {
+		t.Error("the service still runs the program from before")
+	}
+	r.run("cmp", "/opt/newer", "/proc/"+pid+"/exe")
+	r.goesOn("newer-"+r.name, id)
+	must(t, r.as("/opt/tugline", "runner", "install", "--mode", r.mode))
+}
+
 // taken takes the service away while a job runs, puts it back, has the hub send the
 // runner away, and takes it away for good.
 func (r *installed) taken(t *testing.T) {
@@ -216,13 +246,13 @@ func (r *installed) taken(t *testing.T) {
 	if got := r.property("LoadState"); got != "not-found" {
 		t.Errorf("after it the unit is %s", got)
 	}
-	r.run("sh", "-c", `test "$(cat "$1"/trees/work/*/began)" = begins`, "sh", r.data) // what the job wrote
+	r.run("sh", "-c", `test "$(find "$1" -name began -exec cat {} +)" = begins`, "sh", r.data+"/trees/work/"+id) // what the job wrote
 	if out, err := r.install(""); err != nil || strings.Contains(out, "enrolment") {
 		t.Fatalf("back again: %v\n%s", err, out)
 	}
 	r.goesOn(name, id)
 
-	must(t, r.cli("runner", "revoke", r.name, "--yes"))
+	must(t, r.cli("runner", "revoke", r.name))
 	eventually(t, 60*time.Second, "the runner has gone", func() bool { return r.property("ActiveState") == "failed" })
 	if status := r.property("ExecMainStatus"); status != "78" {
 		t.Errorf("it ended with %s; want 78", status)
