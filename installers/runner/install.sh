@@ -63,7 +63,7 @@ main() {
   ticket=${1-}
   [ $# -eq 0 ] || shift
   case $ticket in
-  '') die 'usage: sh -s -- TICKET, with a ticket from `tugline hub ticket`' 2 ;;
+  '') die 'usage: sh -s -- TICKET, with a ticket that the hub made (tugline hub ticket)' 2 ;;
   tug1_*) ;;
   *) die 'that is no ticket for a runner: one begins with tug1_' 2 ;;
   esac
@@ -80,7 +80,7 @@ main() {
   *) die "there is no runner for processors of the kind $(uname -m)" ;;
   esac
   want=$(named "$ticket" "$os-$arch")
-  [ -n "$want" ] || die "the hub has no program for $os/$arch; have its operator put one there (installers/runner/README.md), and make a new ticket"
+  [ -n "$want" ] || die "the hub has no program for $os/$arch; have its operator give it one (tugline hub run --programs DIR), and make a new ticket"
   [ ${#want} -eq 64 ] || die 'the ticket is damaged; copy it again' 2
   command -v curl >/dev/null || die 'this needs curl'
 
