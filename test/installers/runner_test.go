@@ -110,7 +110,7 @@ func TestARunnerAsAService(t *testing.T) {
 	t.Parallel()
 	m := boot(t)
 	write(t, m.path("root/etc/systemd/system/hub.service"), `[Service]
-ExecStart=/opt/tugline hub run --data-dir /var/lib/hub --listen 127.0.0.1:7440 --bootstrap
+ExecStart=/opt/tugline hub run --data-dir /var/lib/hub --listen 0.0.0.0:7440 --public-url https://localhost:7440 --bootstrap
 [Install]
 WantedBy=multi-user.target
 `, 0o644)
@@ -119,7 +119,7 @@ WantedBy=multi-user.target
 	eventually(t, 60*time.Second, "the hub is ready", func() bool {
 		return m.in("/opt/tugline", "hub", "ready", "--data-dir", "/var/lib/hub").Run() == nil
 	})
-	hub := []string{"TUGLINE_HUB=http://127.0.0.1:7440", "TUGLINE_TOKEN=" + strings.TrimSpace(m.run("cat", "/var/lib/hub/operator.token"))}
+	hub := []string{"TUGLINE_HUB=https://localhost:7440", "TUGLINE_CA_FILE=/var/lib/hub/ca.pem", "TUGLINE_TOKEN=" + strings.TrimSpace(m.run("cat", "/var/lib/hub/operator.token"))}
 	m.run("sh", "-c", "git init -q /opt/repo && git -C /opt/repo -c user.name=t -c user.email=t@t commit -q --allow-empty -m first")
 	m.run("useradd", "--uid", "4711", "--create-home", "ada")
 	m.run("loginctl", "enable-linger", "ada")
@@ -161,7 +161,20 @@ func (r *installed) puts(t *testing.T) {
 	if err := json.Unmarshal([]byte(must(t, r.cli("hub", "ticket", "--json"))), &k); err != nil {
 		t.Fatal(err)
 	}
-	out, err := r.install(k.Ticket, "--name", r.name, "--label", "mode="+r.mode)
+	var out string
+	var err error
+	if flags := []string{"--name", r.name, "--label", "mode=" + r.mode}; r.mode == "daemon" {
+		out, err = r.install(k.Ticket, flags...)
+	} else { // by the line that the hub prints
+		if !strings.HasPrefix(k.Install, "curl -fsSk --pinnedpubkey 'sha256//") {
+			t.Fatalf("the line to paste is %s", k.Install)
+		}
+		r.run("systemctl", "restart", "hub") // which has another certificate then
+		eventually(t, 60*time.Second, "the hub is ready", func() bool { return r.in("/opt/tugline", "hub", "ready", "--data-dir", "/var/lib/hub").Run() == nil })
+		var b []byte
+		b, err = r.as("sh", "-c", k.Install+" "+strings.Join(flags, " ")).CombinedOutput()
+		out = string(b)
+	}
 	if err != nil {
 		t.Fatalf("install: %v\n%s", err, out)
 	}
