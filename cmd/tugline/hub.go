@@ -18,7 +18,7 @@ import (
 
 func (a *app) hubCommand() *cobra.Command {
 	return group("hub", "The hub: run one, look at it, let runners join", groupMesh,
-		a.hubRunCommand(), a.hubTicketCommand(), a.hubStatusCommand(), a.hubReadyCommand(), a.hubSetCommand(), a.hubAuditCommand(), a.hubTimeCommand(),
+		a.hubRunCommand(), a.hubTicketCommand(), a.hubStatusCommand(), a.hubReadyCommand(), a.hubDoctorCommand(), a.hubSetCommand(), a.hubAuditCommand(), a.hubTimeCommand(),
 		a.hubMembersCommand(), a.hubRemoveCommand(), a.hubTransferCommand(), a.hubDrainCommand(), a.hubKeysCommand(), a.hubRotateCommand(),
 		a.hubBackupCommand(), a.hubRestoreCommand(), a.hubRecoverCommand(), a.hubDumpCommand())
 }

@@ -253,7 +253,7 @@ func TestInstalledTwiceNothingChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (Record{Version: 1, Mode: Agent, Init: Systemd, Prefix: n.req.Layout.Prefix, Unit: n.req.Layout.Unit, Link: n.req.Layout.Link, Path: rec.Path, Installed: "v1"}); rec != want || !strings.HasPrefix(rec.Path, "/opt/a b/bin:") {
+	if want := (Record{Version: 1, Mode: Agent, Init: Systemd, Prefix: n.req.Layout.Prefix, Unit: n.req.Layout.Unit, Link: n.req.Layout.Link, Path: rec.Path, Environment: []string{"PATH=" + rec.Path, "HTTPS_PROXY=http://proxy:3128", "CODEX_HOME=/srv/codex"}, Installed: "v1"}); !cmp.Equal(rec, want) || !strings.HasPrefix(rec.Path, "/opt/a b/bin:") {
 		t.Errorf("service.json says %+v, want %+v", rec, want)
 	}
 	if d := cmp.Diff(n.req.Layout, rec.Layout()); d != "" {

@@ -13,16 +13,18 @@ const recordVersion = 1
 
 // Record is service.json in the data directory: what was installed.
 type Record struct {
-	Version   int    `json:"version"`
-	Mode      Mode   `json:"mode"`
-	Init      Init   `json:"init"`
-	Prefix    string `json:"prefix"`
-	Unit      string `json:"unit"`
-	Link      string `json:"link,omitempty"`
-	User      string `json:"user,omitempty"`
-	Path      string `json:"path"`       // PATH of the service
-	ManagedBy string `json:"managed_by"` // deb, rpm or brew; "": the program is in versions and replaced by itself
-	Installed string `json:"installed"`  // version of the program that wrote this
+	Version int    `json:"version"`
+	Mode    Mode   `json:"mode"`
+	Init    Init   `json:"init"`
+	Prefix  string `json:"prefix"`
+	Unit    string `json:"unit"`
+	Link    string `json:"link,omitempty"`
+	User    string `json:"user,omitempty"`
+	Path    string `json:"path"` // PATH of the service
+	// Environment is what the unit sets, NAME=VALUE each.
+	Environment []string `json:"environment,omitempty"`
+	ManagedBy   string   `json:"managed_by"` // deb, rpm or brew; "": the program is in versions and replaced by itself
+	Installed   string   `json:"installed"`  // version of the program that wrote this
 }
 
 func recordFile(data string) string { return filepath.Join(data, "service.json") }
@@ -52,6 +54,7 @@ func (r Record) Layout() Layout {
 func (l Layout) record(version string, vars []variable) ([]byte, error) {
 	r := Record{Version: recordVersion, Mode: l.Mode, Init: l.Init, Prefix: l.Prefix, Unit: l.Unit, Link: l.Link, User: l.User, Installed: version}
 	for _, v := range vars {
+		r.Environment = append(r.Environment, v.Name+"="+v.Value)
 		if v.Name == "PATH" {
 			r.Path = v.Value
 		}

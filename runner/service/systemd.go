@@ -85,6 +85,22 @@ func Lingers(ctx context.Context, c Control, who string) string {
 	return ""
 }
 
+// State says what the service manager says of an installed service: active is one that
+// runs or is about to.
+func State(ctx context.Context, r Record, c Control, uid int) (state string, active bool) {
+	l := r.Layout()
+	if l.Init == Launchd {
+		for _, d := range domains(ctx, l, c, uid) {
+			if _, there := says(ctx, c, "launchctl", "print", d+"/"+Label); there {
+				return "loaded in " + d, true
+			}
+		}
+		return "not loaded", false
+	}
+	out, _ := says(ctx, c, systemctl(l, "show", "-p", "ActiveState", "--value", UnitName)...)
+	return out, out == "active" || out == "activating"
+}
+
 // linger has the user's services run without a login, and waits until there is somebody
 // to run them.
 func (w *work) linger(ctx context.Context) error {

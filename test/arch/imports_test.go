@@ -46,7 +46,7 @@ var table = []struct{ pkg, may string }{
 	{"runner", "runner/attempt runner/journal runner/probe runner/worktree runner/harness runner/process shared/fleet shared/wire"},
 	{"installers", ""},
 	{"cmd/tugline/supervisor", "runner/process"},
-	{"cmd/tugline", "cmd/tugline/supervisor hub hub/state mesh runner runner/attempt runner/harness runner/journal runner/process runner/service runner/worktree consensus shared/*"},
+	{"cmd/tugline", "cmd/tugline/supervisor hub hub/state mesh runner runner/attempt runner/harness runner/journal runner/probe runner/process runner/service runner/worktree consensus shared/*"},
 }
 
 // owners names the only packages that may import a costly dependency, tests aside.

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -132,6 +134,7 @@ WantedBy=multi-user.target
 		r.machine, r.hub = m, hub
 		r.puts(t)
 		id := r.begins("restart-" + r.name)
+		r.memory(t, "restart-"+r.name)
 		must(t, r.systemctl("restart", "tugline-runner.service"))
 		r.goesOn("restart-"+r.name, id)
 		r.killed(t)
@@ -205,9 +208,40 @@ func (r *installed) puts(t *testing.T) {
 	if out := must(t, r.as(verify...)); out != "" {
 		t.Errorf("systemd-analyze verify:\n%s", out)
 	}
+	var seen struct {
+		Findings []struct{ Check, Level, Detail string }
+	}
+	looks := []string{"/opt/tugline", "runner", "doctor", "--mode", r.mode, "--json"}
+	if r.mode == "daemon" {
+		looks = append([]string{"setpriv", "--reuid=" + r.user, "--regid=" + r.user, "--clear-groups", "env", "HOME=/var/lib/tugline-runner"}, looks...)
+	}
+	found, err := r.as(looks...).Output()
+	if err != nil || json.Unmarshal(found, &seen) != nil {
+		t.Errorf("doctor: %v\n%s", err, found)
+	}
+	for _, check := range []string{"service", "permissions", "enrolled", "hub", "clock", "git", "disk"} {
+		if !slices.ContainsFunc(seen.Findings, func(f struct{ Check, Level, Detail string }) bool { return f.Check == check && f.Level != "fail" }) {
+			t.Errorf("doctor says nothing good of %s:\n%s", check, found)
+		}
+	}
 	out, err = r.install("", "--name", r.name)
 	if err != nil || !strings.Contains(out, "nothing changed: runner "+r.name+" is installed") || r.property("MainPID") != pid {
 		t.Errorf("a second time: %v, pid %s for %s\n%s", err, r.property("MainPID"), pid, out)
+	}
+}
+
+// memory sees which of the processes goes first where memory is short.
+func (r *installed) memory(t *testing.T, name string) {
+	t.Helper()
+	at := func(pid string) string { return strings.TrimSpace(r.run("cat", "/proc/"+pid+"/oom_score_adj")) }
+	own, job := at(r.property("MainPID")), at(strings.TrimSpace(r.run("cat", "/var/jobs/pid-"+name)))
+	// A machine in a container may not spare anybody, and systemd passes over that.
+	if asked := r.property("OOMScoreAdjust"); r.mode == "daemon" && asked != "-500" {
+		t.Errorf("the unit asks for %s, want -500", asked)
+	}
+	n, _ := strconv.Atoi(own) // a user's manager gives its services more than 0
+	if want := strconv.Itoa(max(n, 0) + 100); job != want {
+		t.Errorf("%s: the job has %s, want %s beside the runner's %s", r.mode, job, want, own)
 	}
 }
 
