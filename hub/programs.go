@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -49,7 +50,7 @@ func (p *programs) of(platform string) (path string, sum fleet.Digest, err error
 	switch {
 	case platform == runtime.GOOS+"-"+runtime.GOARCH:
 		path = p.self
-	case p.dir != "":
+	case p.dir != "" && slices.Contains(platforms, platform): // which comes from outside
 		path = filepath.Join(p.dir, "tugline-"+platform)
 	}
 	if path == "" {
@@ -160,7 +161,7 @@ func (h *Hub) InstallLine(ticket string) string {
 // curlPin is what curl has to hold this node's key against; "" where the certificate is
 // one that everybody knows, or there is none.
 func (h *Hub) curlPin() string {
-	if h.runnerTicket("", time.Time{}).Trust != wire.TrustPin {
+	if h.trust() != wire.TrustPin {
 		return ""
 	}
 	key, err := h.secrets.use.Load().issuer.leafKey()

@@ -31,13 +31,10 @@ func (h *Hub) ticket(secret string, expires time.Time) (text, command string) {
 
 func (h *Hub) runnerTicket(secret string, expires time.Time) wire.Ticket {
 	t := wire.Ticket{Hubs: h.hubURLs(), Cluster: h.id.Cluster, Secret: secret, ExpiresAt: expires}
-	switch {
-	case strings.HasPrefix(h.url, "http://"):
+	switch t.Trust = h.trust(); t.Trust {
+	case "":
 		t.Plain = true
-	case h.cfg.TLSCert != "" || h.cfg.PublicURL != "" && h.cfg.plain():
-		t.Trust = wire.TrustSystem
-	default:
-		t.Trust = wire.TrustPin
+	case wire.TrustPin:
 		u := h.secrets.use.Load()
 		t.Pin = wire.CAPin(u.issuer.ca)
 		for _, k := range u.trusted {
@@ -47,6 +44,17 @@ func (h *Hub) runnerTicket(secret string, expires time.Time) wire.Ticket {
 		}
 	}
 	return t
+}
+
+// trust says how a machine knows that it speaks to this node; "" without TLS.
+func (h *Hub) trust() wire.Trust {
+	switch {
+	case strings.HasPrefix(h.url, "http://"):
+		return ""
+	case h.cfg.TLSCert != "" || h.cfg.PublicURL != "" && h.cfg.plain():
+		return wire.TrustSystem
+	}
+	return wire.TrustPin
 }
 
 // Ticket makes a join ticket with the defaults, for whoever started the node.

@@ -142,3 +142,21 @@ func TestTheDoctorOfAHub(t *testing.T) {
 		}
 	}
 }
+
+// launchd starts a program again unless it ends with 0.
+func TestARunnerThatWasSentAwayEndsAsItsServiceManagerHasIt(t *testing.T) {
+	away := fail(exitStandDown, "the runner was revoked")
+	for launchd, want := range map[bool]int{false: exitStandDown, true: 0} {
+		s, dir := newShell(t, ""), t.TempDir()
+		if code := exitCode(s.stoodDown(away, dir, launchd)); code != want {
+			t.Errorf("under launchd %v: exit code %d, want %d", launchd, code, want)
+		}
+		if note := service.Away(dir); !strings.Contains(note, "was revoked") {
+			t.Errorf("under launchd %v: the note is %q", launchd, note)
+		}
+		other := t.TempDir()
+		if code := exitCode(s.stoodDown(fail(exitFailed, "x"), other, launchd)); code != exitFailed || service.Away(other) != "" {
+			t.Errorf("another end has the code %d and the note %q", code, service.Away(other))
+		}
+	}
+}
