@@ -21,7 +21,7 @@ demo: build ## a hub, a runner and one job, all in a temporary directory; HARNES
 test: check unit e2e ## everything that passes without a network or an account
 
 check: ## formatting, vet, the shape of the tree
-	@out=$$(gofmt -l cmd consensus hub mesh runner shared test); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
+	@out=$$(gofmt -l cmd consensus hub installers mesh runner shared test); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) vet -tags harness,soak ./test/harness ./test/e2e ./test/fault
 	$(GO) vet -tags fault ./cmd/tugline

@@ -74,7 +74,7 @@ func serial() *big.Int {
 // that serves now. It lives ninety days. While CAs that served before are trusted, the
 // chain leads up to each of them.
 func (u *inUse) leaf(listen, publicURL string) (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := u.issuer.leafKey()
 	if err != nil {
 		return tls.Certificate{}, err
 	}

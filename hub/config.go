@@ -22,6 +22,11 @@ type Config struct {
 	Bootstrap bool   // make a new cluster of one node if Dir holds none
 	Version   string // of this binary, as shown
 
+	// Program is this program's file, which machines that are to become runners get from
+	// the node; "": they get none. Programs is a directory with those for other platforms,
+	// as tugline-OS-ARCH.
+	Program, Programs string
+
 	// MeshListen is the UDP host:port of the tunnel between the hub nodes. Without it
 	// the node is alone, and none can join.
 	MeshListen string

@@ -49,6 +49,7 @@ type Hub struct {
 	id       identity
 	keys     *selfKeys
 	secrets  *secrets
+	programs programs
 	mesh     *mesh.Mesh // nil: alone, or in a test
 	network  Network    // nil: alone
 	peers    *peer.Peers
@@ -123,7 +124,7 @@ func newHub(cfg Config, wall func() time.Time) (*Hub, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	h := &Hub{cfg: cfg, log: cfg.Logger, pokes: make(chan struct{}, 1), keyNews: make(chan struct{}, 1), rosterPokes: make(chan struct{}, 1), missed: make(chan fleet.Digest, 16), ready: make(chan struct{}), started: time.Now(), wall: wall, history: newHistory(time.Now())}
+	h := &Hub{cfg: cfg, log: cfg.Logger, pokes: make(chan struct{}, 1), keyNews: make(chan struct{}, 1), rosterPokes: make(chan struct{}, 1), missed: make(chan fleet.Digest, 16), ready: make(chan struct{}), started: time.Now(), wall: wall, history: newHistory(time.Now()), programs: programs{self: cfg.Program, dir: cfg.Programs}}
 	if err := h.open(); err != nil {
 		h.Close()
 		return nil, err

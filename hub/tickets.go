@@ -16,20 +16,25 @@ import (
 
 // ticket writes a join ticket around a secret, and the command to paste.
 func (h *Hub) ticket(secret string, expires time.Time) (text, command string) {
-	text = h.runnerTicket(secret, expires).String()
+	t := h.runnerTicket(secret, expires)
+	if h.cfg.Program != "" {
+		var wrong []error
+		t.Programs, wrong = h.programs.sums()
+		for _, err := range wrong {
+			h.log.Warn("a program is not offered to runners", "err", err)
+		}
+	}
+	text = t.String()
 	// In the environment it is not for everybody on that machine to read.
 	return text, "TUGLINE_TICKET=" + text + " tugline runner run --data-dir ~/.local/share/tugline/runner"
 }
 
 func (h *Hub) runnerTicket(secret string, expires time.Time) wire.Ticket {
 	t := wire.Ticket{Hubs: h.hubURLs(), Cluster: h.id.Cluster, Secret: secret, ExpiresAt: expires}
-	switch {
-	case strings.HasPrefix(h.url, "http://"):
+	switch t.Trust = h.trust(); t.Trust {
+	case "":
 		t.Plain = true
-	case h.cfg.TLSCert != "" || h.cfg.PublicURL != "" && h.cfg.plain():
-		t.Trust = wire.TrustSystem
-	default:
-		t.Trust = wire.TrustPin
+	case wire.TrustPin:
 		u := h.secrets.use.Load()
 		t.Pin = wire.CAPin(u.issuer.ca)
 		for _, k := range u.trusted {
@@ -39,6 +44,17 @@ func (h *Hub) runnerTicket(secret string, expires time.Time) wire.Ticket {
 		}
 	}
 	return t
+}
+
+// trust says how a machine knows that it speaks to this node; "" without TLS.
+func (h *Hub) trust() wire.Trust {
+	switch {
+	case strings.HasPrefix(h.url, "http://"):
+		return ""
+	case h.cfg.TLSCert != "" || h.cfg.PublicURL != "" && h.cfg.plain():
+		return wire.TrustSystem
+	}
+	return wire.TrustPin
 }
 
 // Ticket makes a join ticket with the defaults, for whoever started the node.

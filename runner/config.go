@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"tugline.dev/tugline/runner/attempt"
 	"tugline.dev/tugline/runner/update"
@@ -39,6 +40,10 @@ type Config struct {
 	Enter func(secret string) (dial func(ctx context.Context, network, address string) (net.Conn, error), end func(), err error)
 	// OnTunnels is told where the hubs' tunnels are, whenever that may have changed.
 	OnTunnels func([]wire.HubAddress)
+	// Notify tells a service manager READY=1, WATCHDOG=1 and STOPPING=1; nil tells nobody.
+	// Watchdog is within which time it wants to hear of progress; 0: it does not.
+	Notify   func(state string) error
+	Watchdog time.Duration
 	// DevMode allows repositories at paths of this machine, and ends the jobs with the runner.
 	DevMode bool
 }
@@ -65,6 +70,10 @@ func (c Config) withDefaults() (Config, error) {
 		if err != nil {
 			return c, fmt.Errorf("find this program: %w", err)
 		}
+	}
+	// A running job keeps the program that it was started with, whatever a link leads to later.
+	if real, err := filepath.EvalSymlinks(c.Self); err == nil {
+		c.Self = real
 	}
 	if c.Name == "" {
 		if host, err := os.Hostname(); err == nil {

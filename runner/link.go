@@ -31,6 +31,7 @@ type link struct {
 	keys *keyring // of the identity, where it changes
 	net  *network
 
+	pulse    pulse
 	beatNow  chan bool     // a value: a heartbeat is due; true: at once
 	inflight chan struct{} // a token per output frame that may still go out
 
@@ -237,6 +238,7 @@ func (l *link) take(s *session, f wire.Frame, sets chan wire.HeartbeatReply) err
 	case wire.TypeHeartbeatReply:
 		s.answered.Store(true)
 		l.r.updates.once.Do(func() { close(l.r.updates.acked) })
+		l.pulse.beat()
 		var rep wire.HeartbeatReply
 		if err := wire.Decode(f.Body, &rep); err != nil {
 			return fmt.Errorf("decode heartbeat reply: %w", err)

@@ -199,6 +199,8 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 	r.work.Go(func() { r.giveBack(work) })
 	r.work.Go(func() { r.watchUpdates(work) })
 	r.work.Go(func() { r.runErrands(work) })
+	r.work.Go(func() { r.feeds(work) })
+	r.notify("READY=1")
 	if r.cfg.DevMode {
 		select {
 		case <-ctx.Done():
@@ -207,6 +209,8 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 		case <-work.Done():
 		}
 	}
+	<-work.Done()
+	r.notify("STOPPING=1")
 	r.work.Wait()
 	if failed == nil && errors.Is(context.Cause(work), ErrUpdated) {
 		failed = ErrUpdated

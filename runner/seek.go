@@ -140,6 +140,7 @@ func (k *search) run(ctx context.Context) (*session, error) {
 			soon.Reset(ladder.hunt(k.after))
 		case f := <-k.results:
 			delete(k.running, f.base)
+			k.l.pulse.beat()
 			if f.err == nil {
 				k.l.learn(f.base, f.welcome)
 				return f.session, nil

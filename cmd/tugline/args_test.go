@@ -218,7 +218,7 @@ func TestTooMuchIsRefusedHere(t *testing.T) {
 
 func TestHelpIsAsAgreed(t *testing.T) {
 	s := newShell(t, "")
-	for _, line := range []string{"", "run", "exec", "dev", "job", "job list", "job logs", "job follow-up", "job pull", "hub", "hub run", "hub ticket", "hub backup", "runner", "runner run", "runner drain", "circuit", "circuit open", "budget", "budget set", "alerts", "runner slots", "runner cordon", "runner health", "runner workspaces", "runner disk", "session", "session resume", "circuit reset", "hub set", "job explain", "token create", "harness", "context"} {
+	for _, line := range []string{"", "run", "exec", "dev", "job", "job list", "job logs", "job follow-up", "job pull", "hub", "hub run", "hub ticket", "hub backup", "runner", "runner run", "runner install", "runner uninstall", "runner doctor", "hub doctor", "runner drain", "circuit", "circuit open", "budget", "budget set", "alerts", "runner slots", "runner cordon", "runner health", "runner workspaces", "runner disk", "session", "session resume", "circuit reset", "hub set", "job explain", "token create", "harness", "context"} {
 		args := append(strings.Fields(line), "--help")
 		if code := s.do(args...); code != 0 {
 			t.Errorf("tugline %s: exit %d\n%s", line, code, s.err)

@@ -18,7 +18,7 @@ import (
 
 func (a *app) hubCommand() *cobra.Command {
 	return group("hub", "The hub: run one, look at it, let runners join", groupMesh,
-		a.hubRunCommand(), a.hubTicketCommand(), a.hubStatusCommand(), a.hubReadyCommand(), a.hubSetCommand(), a.hubAuditCommand(), a.hubTimeCommand(),
+		a.hubRunCommand(), a.hubTicketCommand(), a.hubStatusCommand(), a.hubReadyCommand(), a.hubDoctorCommand(), a.hubSetCommand(), a.hubAuditCommand(), a.hubTimeCommand(),
 		a.hubMembersCommand(), a.hubRemoveCommand(), a.hubTransferCommand(), a.hubDrainCommand(), a.hubKeysCommand(), a.hubRotateCommand(),
 		a.hubReleaseCommand(), a.hubBackupCommand(), a.hubRestoreCommand(), a.hubRecoverCommand(), a.hubDumpCommand())
 }
@@ -65,7 +65,11 @@ ticket alone. A node that lost its disk comes back as a new one: --replace names
 				_, err := fmt.Fprintln(a.out, t.Ticket)
 				return err
 			}
-			fmt.Fprintf(a.out, "On the machine that is to join, within %s%s:\n\n%s\n", span(time.Until(t.ExpiresAt).Round(time.Minute)), times(t.Uses), t.Command)
+			fmt.Fprintf(a.out, "On the machine that is to join, within %s%s:\n\n", span(time.Until(t.ExpiresAt).Round(time.Minute)), times(t.Uses))
+			if t.Install != "" {
+				fmt.Fprintf(a.out, "%s\n\nor, where tugline is installed, in the foreground:\n\n", t.Install)
+			}
+			fmt.Fprintln(a.out, t.Command)
 			return nil
 		},
 	}

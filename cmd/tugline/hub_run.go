@@ -108,6 +108,7 @@ from its cluster.`,
 	f.StringVar(&cfg.PublicURL, "public-url", "", "`URL` where people and runners reach it, when not at --listen")
 	f.StringArrayVar(&proxies, "trusted-proxy", nil, "address range `CIDR` of a proxy whose X-Forwarded-For counts (repeatable)")
 	f.BoolVar(&cfg.AcceptClock, "accept-clock", false, "believe this machine's clock although it is far from the recorded time")
+	f.StringVar(&cfg.Programs, "programs", "", "`DIR` with tugline-OS-ARCH, its program for runners on other platforms")
 	retention(f, &cfg)
 	f.StringVar(&level, "log-level", "info", "`LEVEL` of the log: debug, info, warn, error")
 	return local(c)
@@ -140,6 +141,9 @@ func (a *app) runHub(ctx context.Context, cfg hub.Config, opened func() error) e
 	_, err := os.Stat(filepath.Join(cfg.Dir, "operator.token"))
 	fresh := errors.Is(err, fs.ErrNotExist)
 	cfg.Version = thisBuild().Version
+	if cfg.Program, err = os.Executable(); err != nil {
+		return fail(exitFailed, "cannot find this program: %v", err)
+	}
 	if err := beset(&cfg); err != nil {
 		return err
 	}
@@ -210,11 +214,11 @@ func (a *app) welcome(ctx context.Context, h *hub.Hub, cfg hub.Config, fresh boo
 		fmt.Fprintf(a.out, "  export TUGLINE_CA_FILE=%s\n", quoted(ca))
 	}
 	const ttl = 15 * time.Minute
-	_, command, err := h.Ticket(ctx, ttl, nil)
+	ticket, command, err := h.Ticket(ctx, ttl, nil)
 	if err != nil {
 		return fmt.Errorf("the hub runs, but no join ticket could be made: %w; `tugline hub ticket` makes one", err)
 	}
-	fmt.Fprintf(a.out, "\nOn a machine that is to join as a runner, within %s, once:\n  %s\n", span(ttl), command)
+	fmt.Fprintf(a.out, "\nOn a machine that is to join as a runner, within %s, once; as a service, with nothing there yet:\n  %s\nor in the foreground, where tugline is installed:\n  %s\n", span(ttl), h.InstallLine(ticket), command)
 	return nil
 }
 

@@ -21,6 +21,7 @@ const keptFlagsFile = "flags.json"
 // momentary are flags that are about one start, not about the hub or the runner.
 var momentary = map[string]bool{
 	"data-dir": true, "bootstrap": true, "ticket": true, "accept-clock": true, "log-level": true, "mesh-peer": true, "help": true, "force": true,
+	"mode": true, "print": true,
 }
 
 // recallFlags sets the flags that were not given as they were at the last start.

@@ -14,7 +14,7 @@ import (
 
 func (a *app) runnerCommand() *cobra.Command {
 	return group("runner", "Runners: what is there, and run one here", groupMesh,
-		a.runnerListCommand(), a.runnerGetCommand(), a.runnerHealthCommand(), a.runnerRunCommand(), a.runnerConfigCommand(),
+		a.runnerListCommand(), a.runnerGetCommand(), a.runnerHealthCommand(), a.runnerRunCommand(), a.runnerInstallCommand(), a.runnerUninstallCommand(), a.runnerDoctorCommand(), a.runnerConfigCommand(),
 		a.runnerSlotsCommand(), a.runnerCordonCommand(), a.runnerDrainCommand(), a.runnerAct("resume", "Give a runner work again that was cordoned or drained", "is given work again"),
 		a.runnerAct("trust", "Settle a conflict of identity: the next to connect is the runner", "is trusted when it connects next"),
 		a.runnerAct("revoke", "Refuse a runner's key; it must enrol anew", "is refused until it enrols anew"),

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"tugline.dev/tugline/runner"
+	"tugline.dev/tugline/runner/service"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -58,20 +59,20 @@ version of it is in place and that its service is to start that.`,
 			if cfg.Slots, err = slotsAsked(cmd.Flags(), cfg.Slots); err != nil {
 				return err
 			}
-			switch cfg.Ticket {
-			case "":
-				cfg.Ticket = a.env("TUGLINE_TICKET")
-			case "-":
-				if cfg.Ticket, err = a.readSecret("join ticket"); err != nil {
-					return err
-				}
+			if cfg.Ticket, err = a.ticketGiven(cfg.Ticket); err != nil {
+				return err
 			}
 			file, err := openLog(filepath.Join(cfg.Dir, "logs", "runner.log"))
 			if err != nil {
 				return fail(exitFailed, "cannot write the runner's log: %v", err)
 			}
 			defer file.Close()
-			if cfg.Logger, err = logger(level, io.MultiWriter(a.err, file)); err != nil {
+			log := io.MultiWriter(a.err, file)
+			launchd := a.env(service.Variable) == string(service.Launchd)
+			if launchd {
+				log = file // launchd keeps what goes to standard error, and never makes it shorter
+			}
+			if cfg.Logger, err = logger(level, log); err != nil {
 				return err
 			}
 			cfg.Version = thisBuild().Version
@@ -82,6 +83,8 @@ version of it is in place and that its service is to start that.`,
 				}
 				defer end()
 			}
+			manager := service.FromSystemd()
+			cfg.Notify, cfg.Watchdog = manager.Tell, manager.Watchdog
 			r, err := runner.New(cfg)
 			if err != nil {
 				return &failure{code: exitUsage, text: err.Error(), cause: err}
@@ -92,9 +95,12 @@ version of it is in place and that its service is to start that.`,
 			}
 			ctx, stop := a.untilStopped(cmd.Context())
 			defer stop()
+			if err := service.Starts(cfg.Dir); err != nil {
+				cfg.Logger.Warn("an old note stays", "err", err)
+			}
 			err = r.Run(ctx)
 			undo(err)
-			return runnerFailed(err)
+			return a.stoodDown(runnerFailed(err), cfg.Dir, launchd)
 		},
 	}
 	f := c.Flags()
@@ -108,6 +114,22 @@ version of it is in place and that its service is to start that.`,
 	f.BoolVar(&viaMesh, "via-mesh", false, "reach the hubs through their tunnel, where only UDP passes")
 	f.StringVar(&level, "log-level", "info", "`LEVEL` of the log: debug, info, warn, error")
 	return local(c)
+}
+
+// stoodDown leaves a note where the hub sent the runner away. launchd knows no exit code
+// that means not to start a program again but 0.
+func (a *app) stoodDown(err error, dir string, launchd bool) error {
+	if exitCode(err) != exitStandDown {
+		return err
+	}
+	if noted := service.StoodDown(dir, sentence(err)); noted != nil {
+		a.say("%s", sentence(noted))
+	}
+	if !launchd {
+		return err
+	}
+	a.say("%s", sentence(err))
+	return nil
 }
 
 // slotsAsked gives the slots of a flag as a runner's configuration has them: one that

@@ -143,7 +143,11 @@ func (s *Server) createTicket(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	return &struct{ Body api.Ticket }{api.Ticket{Ticket: text, Command: command, ExpiresAt: until, Uses: b.Uses}}, nil
+	out := api.Ticket{Ticket: text, Command: command, ExpiresAt: until, Uses: b.Uses}
+	if !hub && !b.ViaMesh && s.cfg.InstallLine != nil {
+		out.Install = s.cfg.InstallLine(text)
+	}
+	return &struct{ Body api.Ticket }{out}, nil
 }
 
 // checkHubTicket refuses what a ticket of its role cannot have.

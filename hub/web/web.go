@@ -88,7 +88,13 @@ type Config struct {
 	AcceptClock func(ctx context.Context, who state.Head) (api.Clock, error)
 	// Ticket writes a join ticket around a secret; the command is what to paste.
 	Ticket func(secret string, expires time.Time) (ticket, command string)
-	// HubTicket does the same for a machine that is to become a hub node, and Guest
+	// InstallLine is what to paste on a machine to install a runner by a ticket, "" where
+	// there is nothing; Script is what the line fetches, and Program the file of a
+	// platform's program with its sum. nil: the node offers none.
+	InstallLine func(ticket string) string
+	Script      func() string
+	Program     func(os, arch string) (path string, sum fleet.Digest, err error)
+	// HubTicket does the same as Ticket for a machine that is to become a hub node, and Guest
 	// gives the public key with which the holder of such a secret may knock.
 	HubTicket func(secret string, expires time.Time) (ticket, command string, err error)
 	Guest     func(secret string) []byte
@@ -128,6 +134,7 @@ type Server struct {
 	live    *live
 	metrics *metrics
 	streams gate // one token an open event stream
+	loads   gate // one token a program that is fetched
 	self    func() string
 	life    context.Context
 	end     context.CancelFunc
@@ -138,6 +145,7 @@ const (
 	maxBody    = 1 << 20 // bytes of a JSON body
 	maxPart    = 8 << 20 // bytes of one part of an upload
 	maxStreams = 512     // open event streams of a node
+	maxLoads   = 32      // programs that are fetched at once
 
 	bodyTime = 30 * time.Second // for a JSON body to arrive
 	partTime = 5 * time.Minute  // for one part of an upload to arrive
@@ -148,7 +156,7 @@ func New(c Config) *Server {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: c, log: c.Logger, mux: http.NewServeMux(), live: newLive(), metrics: newMetrics(c), streams: make(gate, maxStreams)}
+	s := &Server{cfg: c, log: c.Logger, mux: http.NewServeMux(), live: newLive(), metrics: newMetrics(c), streams: make(gate, maxStreams), loads: make(gate, maxLoads)}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.self = sync.OnceValue(func() string { return c.Status().Node })
 	hc := huma.DefaultConfig("Tugline hub", c.Version)
@@ -229,6 +237,10 @@ func (s *Server) plainRoutes() {
 		for _, p := range []string{"POST /v1/enrol", "/v1/runners/{id}/link", "/v1/runners/{id}/exchange", "/v1/runners/{id}/blobs/{sha256}"} {
 			s.mux.Handle(p, s.cfg.Runners)
 		}
+	}
+	if s.cfg.Script != nil {
+		s.mux.HandleFunc("GET /install.sh", s.serveScript)
+		s.mux.HandleFunc("GET /v1/binaries/{os}/{arch}", s.serveProgram)
 	}
 	s.mux.HandleFunc("/", s.nothing)
 }

@@ -450,8 +450,13 @@ func (a *Attempt) tell(detail string) {
 	a.mu.Unlock()
 }
 
-func (a *Attempt) processDir() string { return filepath.Join(a.dir, "process") }
-func (a *Attempt) scratchDir() string { return filepath.Join(a.dir, "scratch") }
+func (a *Attempt) processDir() string { return processDir(a.dir) }
+
+func processDir(dir string) string { return filepath.Join(dir, "process") }
+
+// ProcessDir is where the processes of an attempt on record are found.
+func ProcessDir(rec journal.Attempt) string { return processDir(rec.Dir) }
+func (a *Attempt) scratchDir() string       { return filepath.Join(a.dir, "scratch") }
 func (a *Attempt) closureFile() string {
 	return filepath.Join(a.scratchDir(), "closure.txt")
 }

@@ -129,6 +129,7 @@ func (s *supervisor) start() error {
 		// Fd makes the file blocking, which is what the child expects.
 		Files: []uintptr{in.Fd(), ends[0].Fd(), ends[1].Fd()},
 	}
+	undo := jobsGoFirst()
 	s.begin = time.Now()
 	pid, _, err := syscall.StartProcess(path, l.Argv, attr)
 	if err != nil && s.group != nil {
@@ -137,6 +138,7 @@ func (s *supervisor) start() error {
 		s.group, s.started.Cgroup, attr.Sys = nil, "", childAttr(nil)
 		pid, _, err = syscall.StartProcess(path, l.Argv, attr)
 	}
+	s.noteError("be ended after the job where memory is short", undo())
 	if err != nil {
 		return fmt.Errorf("start %s: %w", path, err)
 	}

@@ -144,6 +144,7 @@ type TicketRequest struct {
 type Ticket struct {
 	Ticket    string    `json:"ticket"`
 	Command   string    `json:"command"` // to paste on the machine that is to join
+	Install   string    `json:"install,omitempty" doc:"to paste on a machine without the program: installs a runner as a service"`
 	ExpiresAt time.Time `json:"expires_at"`
 	Uses      int       `json:"uses"`
 }

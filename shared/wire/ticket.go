@@ -39,6 +39,10 @@ type Ticket struct {
 	Plain     bool      `json:"n,omitempty"` // no TLS: loopback and development only
 
 	Mesh []HubAddress `json:"m,omitempty"` // the hubs' tunnels, of a ticket for a runner that reaches them by UDP alone
+
+	// SHA-256 of the hub's program by platform, OS-ARCH: what install.sh holds it against
+	// before it runs it.
+	Programs map[string]fleet.Digest `json:"b,omitempty"`
 }
 
 const (

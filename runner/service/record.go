@@ -1,0 +1,89 @@
+package service
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+const recordVersion = 1
+
+// Record is service.json in the data directory: what was installed.
+type Record struct {
+	Version int    `json:"version"`
+	Mode    Mode   `json:"mode"`
+	Init    Init   `json:"init"`
+	Prefix  string `json:"prefix"`
+	Unit    string `json:"unit"`
+	Link    string `json:"link,omitempty"`
+	User    string `json:"user,omitempty"`
+	Path    string `json:"path"` // PATH of the service
+	// Environment is what the unit sets, NAME=VALUE each.
+	Environment []string `json:"environment,omitempty"`
+	ManagedBy   string   `json:"managed_by"` // deb, rpm or brew; "": the program is in versions and replaced by itself
+	Installed   string   `json:"installed"`  // version of the program that wrote this
+}
+
+func recordFile(data string) string { return filepath.Join(data, "service.json") }
+
+// Installed reads the record of a data directory. The error wraps fs.ErrNotExist where the
+// runner is no service.
+func Installed(data string) (Record, error) {
+	var r Record
+	b, err := os.ReadFile(recordFile(data))
+	if err != nil {
+		return r, fmt.Errorf("read how the runner was installed: %w", err)
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		return r, fmt.Errorf("read how the runner was installed: %s: %w", recordFile(data), err)
+	}
+	if r.Version > recordVersion {
+		return r, fmt.Errorf("%s is of format %d, this program knows %d; use the newer program", recordFile(data), r.Version, recordVersion)
+	}
+	return r, nil
+}
+
+// Layout gives where everything of it is.
+func (r Record) Layout() Layout {
+	return Layout{Init: r.Init, Mode: r.Mode, Prefix: r.Prefix, Data: filepath.Join(r.Prefix, "runner"), Unit: r.Unit, Link: r.Link, User: r.User}
+}
+
+func (l Layout) record(version string, vars []variable) ([]byte, error) {
+	r := Record{Version: recordVersion, Mode: l.Mode, Init: l.Init, Prefix: l.Prefix, Unit: l.Unit, Link: l.Link, User: l.User, Installed: version}
+	for _, v := range vars {
+		r.Environment = append(r.Environment, v.Name+"="+v.Value)
+		if v.Name == "PATH" {
+			r.Path = v.Value
+		}
+	}
+	b, err := json.MarshalIndent(r, "", "  ")
+	return append(b, '\n'), err
+}
+
+// awayFile names why the hub sent the runner away, where it did last.
+const awayFile = "stood-down"
+
+// StoodDown leaves a note that the runner was sent away and does not come back by itself.
+func StoodDown(data, why string) error {
+	if err := put(filepath.Join(data, awayFile), []byte(why+"\n"), 0o600); err != nil {
+		return fmt.Errorf("note that the runner was sent away: %w", err)
+	}
+	return nil
+}
+
+// Starts takes the note away: the runner tries again.
+func Starts(data string) error {
+	if err := os.Remove(filepath.Join(data, awayFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("take away the note of being sent away: %w", err)
+	}
+	return nil
+}
+
+// Away gives the note, or "".
+func Away(data string) string {
+	b, _ := os.ReadFile(filepath.Join(data, awayFile))
+	return string(b)
+}
