@@ -57,6 +57,7 @@ installers: ## the image and the compose file under a Docker daemon, the service
 
 soak: ## the long forms of what CI samples; SOAK says how many worlds of the cluster
 	$(GO) test -count=1 -timeout 4h ./test/cluster -run TestCluster -first 101 -seeds $(SOAK)
+	$(GO) test -count=1 -timeout 60m ./runner/worktree -run TestNothingIsEverLost -rapid.checks=300
 	$(GO) test -count=1 -timeout 60m -tags soak -run Soak ./test/e2e
 	test/fault/packages.sh
 	$(GO) test -count=1 -timeout 60m -tags soak -parallel 3 -run Soak ./test/fault

@@ -301,9 +301,7 @@ func TestRotateCAOfALiveHub(t *testing.T) {
 	if err := dial(second); err != nil {
 		t.Errorf("after the overlap: %v", err)
 	}
-	if got := file(); !bytes.Equal(got, second) {
-		t.Errorf("ca.pem is %s; want the new CA alone", got)
-	}
+	wait("ca.pem has the new CA alone", func() bool { return bytes.Equal(file(), second) })
 }
 
 // TestFirstFormCanRotate: a cluster of the first version replaces its CA like any

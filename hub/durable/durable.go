@@ -82,7 +82,7 @@ func Fill(ctx context.Context, f File, d fleet.Digest, size int64, r io.Reader, 
 	sum := sha256.New()
 	buf := make([]byte, min(max(size, 1), 256<<10))
 	for n := int64(0); n < size; {
-		if err := ctx.Err(); err != nil {
+		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 		m, err := io.ReadFull(r, buf[:min(int64(len(buf)), size-n)])

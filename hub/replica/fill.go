@@ -263,7 +263,7 @@ func (p *pacer) wait(ctx context.Context, n int) error {
 	d := p.next.Sub(now)
 	p.next = p.next.Add(seconds(float64(n) / float64(p.rate)))
 	if d <= 0 {
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 	return pause(ctx, d)
 }

@@ -138,7 +138,7 @@ func (s *Store) write(ctx context.Context, p *Pending, offset int64, data []byte
 	st, last := p.stream, p.last
 	st.write.Lock()
 	defer st.write.Unlock()
-	if err := ctx.Err(); err != nil {
+	if err := context.Cause(ctx); err != nil {
 		return err
 	}
 	switch {

@@ -91,7 +91,7 @@ func (s *Store) Sum(ctx context.Context, k Key, from, to int64) (fleet.Digest, e
 	sum := sha256.New()
 	buf := make([]byte, min(256<<10, max(to-from, 1)))
 	for from < to {
-		if err := ctx.Err(); err != nil {
+		if err := context.Cause(ctx); err != nil {
 			return "", err
 		}
 		n, err := s.ReadAt(k, buf[:min(int64(len(buf)), to-from)], from)
@@ -303,7 +303,7 @@ func (s *Store) Check(ctx context.Context, k Key, pace func(n int) error) error 
 	sum := sha256.New()
 	buf := make([]byte, min(256<<10, max(info.Size, 1)))
 	for off := int64(0); off < info.Size; {
-		if err := ctx.Err(); err != nil {
+		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 		part := buf[:min(int64(len(buf)), info.Size-off)]

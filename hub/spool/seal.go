@@ -99,7 +99,7 @@ func (s *Store) sealStream(ctx context.Context, st *stream, length int64, digest
 	defer st.sync.Unlock()
 	st.write.Lock()
 	defer st.write.Unlock()
-	if err := ctx.Err(); err != nil {
+	if err := context.Cause(ctx); err != nil {
 		return "", err
 	}
 	switch {

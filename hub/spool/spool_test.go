@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -505,5 +506,23 @@ func TestDeleteDuringAppends(t *testing.T) {
 	}
 	if bytes, _ := s.Usage(); bytes != end {
 		t.Errorf("Usage: %d bytes, want %d", bytes, end)
+	}
+}
+
+// TestWhyItWasGivenUp: who bounds a call with a reason of its own is given that reason, and
+// not that some deadline passed.
+func TestWhyItWasGivenUp(t *testing.T) {
+	s := open(t, Config{Dir: t.TempDir()})
+	k := key(0, Output)
+	mustAppend(t, s, k, 0, "abc")
+	why := errors.New("no majority")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Nanosecond, why)
+	defer cancel()
+	<-ctx.Done()
+	if _, err := s.Append(ctx, k, 3, []byte("d")); !errors.Is(err, why) {
+		t.Errorf("Append: %v, want %v", err, why)
+	}
+	if err := s.Seal(ctx, k, 3, digest("abc")); !errors.Is(err, why) {
+		t.Errorf("Seal: %v, want %v", err, why)
 	}
 }

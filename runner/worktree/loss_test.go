@@ -27,8 +27,10 @@ func TestNothingIsEverLost(t *testing.T) {
 	run(t, src, "submodule", "--quiet", "add", lib, "lib")
 	run(t, src, "commit", "-q", "-m", "submodule")
 	run(t, src, "config", "receive.denyCurrentBranch", "ignore")
-	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue { // a second each
-		must(flag.Set("rapid.checks", "25"))
+	f := flag.Lookup("rapid.checks")
+	few := f.Value.String() == f.DefValue
+	if few { // some seconds each; `make soak` has more
+		must(flag.Set("rapid.checks", "10"))
 	}
 	done := map[Action]int{}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -48,7 +50,7 @@ func TestNothingIsEverLost(t *testing.T) {
 		w.followUps()
 	})
 	for _, a := range []Action{Keep, Save, Delete, Look} {
-		if done[a] == 0 {
+		if done[a] == 0 && !few { // few may miss one by chance
 			t.Errorf("no state led to %q: %v", a, done)
 		}
 	}
