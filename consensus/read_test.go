@@ -35,6 +35,7 @@ func TestVerifyLeader(t *testing.T) {
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		l.cut(leader.cfg.NodeID)
+		synctest.Wait() // an answer that was under way may still arrive, and count
 		if err := leader.VerifyLeader(gone); !errors.Is(err, context.Canceled) {
 			t.Errorf("with a context that ended: %v", err)
 		}
@@ -67,6 +68,7 @@ func TestLearnersVerifyNobody(t *testing.T) {
 		}
 		others := l.others(leader)
 		l.net.Partition([]string{leader.cfg.NodeID, "d"}, []string{others[0].cfg.NodeID, others[1].cfg.NodeID})
+		synctest.Wait() // as above
 		if err := leader.VerifyLeader(t.Context()); err == nil {
 			t.Error("verified by a learner")
 		}

@@ -17,7 +17,7 @@ import (
 )
 
 // rotate asks for a new key, and gives the answer and how long it took. The mesh's is
-// that of the node itself.
+// that of the node itself. Where nobody leads just then it asks again.
 func (n *node) rotate(kind string) (code int, detail string, took time.Duration) {
 	n.t.Helper()
 	var p api.Problem
@@ -25,9 +25,14 @@ func (n *node) rotate(kind string) (code int, detail string, took time.Duration)
 	if kind == "mesh" {
 		path, in = "/v1/members/"+n.hub.id.Node+"/rotate", nil
 	}
-	began := time.Now()
-	code = n.call(http.MethodPost, path, "", in, &p)
-	return code, p.Detail, time.Since(began)
+	n.eventually("somebody leads", func() bool {
+		began := time.Now()
+		p = api.Problem{}
+		code = n.call(http.MethodPost, path, "", in, &p)
+		took = time.Since(began)
+		return !strings.Contains(p.Detail, "no hub node leads now")
+	})
+	return code, p.Detail, took
 }
 
 // names says whether a refusal names a node that is away and both ways out.
