@@ -32,8 +32,8 @@ check: ## formatting, vet, the shape of the tree
 unit: ## packages by themselves
 	$(GO) test -shuffle=on $$($(GO) list ./... | grep -v -e /test/e2e -e /test/arch -e /test/bench -e /test/cluster -e /test/fault)
 
-race: ## packages by themselves under the race detector
-	CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 15m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/arch -e /test/bench -e /test/cluster -e /test/fault)
+race: ## packages by themselves under the race detector; long runs by chance are shorter there
+	CGO_ENABLED=1 $(GO) test -race -short -shuffle=on -timeout 15m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/arch -e /test/bench -e /test/cluster -e /test/fault)
 	CGO_ENABLED=1 $(GO) test -race -count=1 ./test/cluster -run TestCluster -seeds 2 -for 2m
 
 cluster: ## three hubs, fifty runners and faults by chance in virtual time; SEEDS says how many worlds

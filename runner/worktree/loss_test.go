@@ -30,7 +30,11 @@ func TestNothingIsEverLost(t *testing.T) {
 	f := flag.Lookup("rapid.checks")
 	few := f.Value.String() == f.DefValue
 	if few { // some seconds each; `make soak` has more
-		must(flag.Set("rapid.checks", "10"))
+		checks := "10"
+		if testing.Short() {
+			checks = "4"
+		}
+		must(flag.Set("rapid.checks", checks))
 	}
 	done := map[Action]int{}
 	rapid.Check(t, func(rt *rapid.T) {
