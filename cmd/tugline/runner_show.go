@@ -180,7 +180,7 @@ func when(now, t time.Time) string {
 		text = t.Local().Format("2006-01-02 15:04")
 	}
 	if d := t.Sub(now); d > 0 {
-		text += " (in " + roughly(d) + ")"
+		text += " (in " + ahead(d) + ")"
 	}
 	return text
 }
