@@ -304,6 +304,16 @@ func TestBudgets(t *testing.T) {
 		"a moment":              {"manual", api.SetBudget{MaxWall: "1s"}, `max_wall "1s" is not a duration from 1m to 87600h`},
 		"a window of ages":      {"manual", api.SetBudget{MaxRuns: 1, Window: "9000h"}, "window"},
 		"an unknown bound":      {"manual", `{"max_euros":5}`, "max_euros"},
+		"an exponent":           {"manual", `{"max_runs":1e3}`, "max_runs: a whole number is wanted, and one written with a point or an exponent was given"},
+		"a needless point":      {"manual", `{"max_runs":1.0}`, "max_runs: a whole number is wanted, and one written with a point or an exponent was given"},
+		"a number too large":    {"manual", `{"max_runs":99999999999999999999}`, "max_runs: a whole number is wanted, and one that is too large or too small was given"},
+		"a number beyond all":   {"manual", `{"max_runs":1e999}`, "body: a number is wanted, and one that is too large or too small was given"},
+		"a fraction":            {"manual", `{"max_runs":1.5}`, "body.max_runs: a whole number is wanted, and a number with a fraction was given"},
+		"text for a number":     {"manual", `{"max_runs":"3"}`, "body.max_runs: a whole number is wanted, and text was given"},
+		"a list for a number":   {"manual", `{"max_runs":[3]}`, "body.max_runs: a whole number is wanted, and a list was given"},
+		"an object for a text":  {"manual", `{"max_wall":{}}`, "body.max_wall: text is wanted, and an object was given"},
+		"a number for a text":   {"manual", `{"max_wall":3}`, "body.max_wall: text is wanted, and a number was given"},
+		"true for a number":     {"manual", `{"max_runs":true}`, "body.max_runs: a whole number is wanted, and true was given"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if p := w.refuses(put(c.origin, c.body), 400, fleet.BadRequest); !strings.Contains(p.Detail, c.says) {
