@@ -61,7 +61,7 @@ func plainly(err error) error {
 	switch k := mixed.Type.Kind(); {
 	case k == reflect.Float32 || k == reflect.Float64:
 		wanted = "a number"
-	case strings.ContainsAny(mixed.Value, "eE."):
+	case strings.ContainsAny(strings.TrimPrefix(mixed.Value, "number"), "eE."):
 		given = "one written with a point or an exponent"
 	}
 	return errors.New(strings.TrimPrefix(mixed.Field+": "+kindMixed(wanted, given), ": "))
