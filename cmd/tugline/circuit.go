@@ -79,7 +79,7 @@ func circuitWhy(c *api.Circuit, now time.Time) string {
 		parts = append(parts, fmt.Sprintf("%d of %d tries succeeded", c.Successes, fleet.ProbesToClose))
 	}
 	if c.Actor != "" {
-		parts = append(parts, "by "+c.Actor)
+		parts = append(parts, "by "+first(c.ActorName, c.Actor))
 	}
 	if c.Repaired != "" && c.State == fleet.CircuitClosed {
 		parts = append(parts, "repaired: "+c.Repaired)

@@ -150,7 +150,7 @@ func findCircuit(v state.View, id string) (*fleet.Circuit, error) {
 }
 
 func (s *Server) showCircuit(v state.View, c *fleet.Circuit) api.Circuit {
-	out := api.Circuit{Circuit: *c, Key: fleet.CircuitKey(c.ID)}
+	out := api.Circuit{Circuit: *c, Key: fleet.CircuitKey(c.ID), ActorName: v.ActorName(c.Actor)}
 	out.State = circuit.At(c, s.time(v))
 	out.OpenedAt, out.Until, out.SuccessAt, out.ChangedAt = c.OpenedAt.UTC(), utc(c.Until), utc(c.SuccessAt), c.ChangedAt.UTC()
 	if r, ok := v.Runner(c.Runner); ok {
