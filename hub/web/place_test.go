@@ -253,6 +253,8 @@ func TestCircuits(t *testing.T) {
 		"a provider and a model": {api.OpenCircuit{Scope: "provider", Provider: "openai", Model: "m", Reason: "x"}, "takes no model"},
 		"a model of nobody":      {api.OpenCircuit{Scope: "model", Model: "m", Reason: "x"}, "needs provider and model"},
 		"an odd provider":        {api.OpenCircuit{Scope: "provider", Provider: "a b", Reason: "x"}, `provider "a b" may`},
+		"a provider misspelt":    {api.OpenCircuit{Scope: "provider", Provider: "opennai", Reason: "x"}, `asks a provider "opennai"; known are openai, anthropic, opencode, `},
+		"a model of one":         {api.OpenCircuit{Scope: "model", Provider: "OpenAI", Model: "m", Reason: "x"}, `asks a provider "OpenAI"; known are openai, `},
 		"a moment":               {api.OpenCircuit{Scope: "host", Runner: "lead", Reason: "x", For: "1s"}, "from 1m to 720h"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -265,6 +267,27 @@ func TestCircuits(t *testing.T) {
 	w.refuses(request{method: "POST", path: "/v1/circuits/0123456789/reset", role: fleet.RoleOperator}, 404, fleet.NotFound)
 	if is := w.View().Meta().Index; is != was {
 		t.Errorf("the refusals left entries %d to %d", was, is)
+	}
+}
+
+// A provider that this release does not know is known by whoever has to do with it.
+func TestProvidersOfCircuits(t *testing.T) {
+	w := newWorld(t)
+	w.enrolled("lead")
+	w.must(&state.UpdateRunner{ID: "r-lead", Facts: &fleet.RunnerFacts{Version: "1", Slots: 4, Harnesses: []fleet.HarnessInfo{{Name: "opencode", Account: "home=a", Models: []string{"ollama/q"}}}}})
+	w.must(&state.OpenCircuit{Scope: fleet.ScopeProvider, Provider: "closet", Reason: "x"})
+	get[api.Job](w, request{method: "POST", path: "/v1/jobs", role: fleet.RoleOperator, body: api.Submit{Kind: fleet.KindAgent, Prompt: "x", Harness: "codex", Fallbacks: []fleet.Choice{{Harness: "opencode", Model: "cellar/q"}}}})
+	open := func(provider string) request {
+		return request{method: "POST", path: "/v1/circuits/open", role: fleet.RoleOperator, body: api.OpenCircuit{Scope: fleet.ScopeProvider, Provider: provider, Reason: "x"}}
+	}
+	p := w.refuses(open("attic"), 400, fleet.BadRequest)
+	if !strings.HasSuffix(p.Detail, "xai, cellar, closet, home, ollama") {
+		t.Errorf("known is what %q names", p.Detail)
+	}
+	for _, name := range []string{"openai", "xai", "home", "ollama", "closet", "cellar"} {
+		if c := get[api.Circuit](w, open(name)); c.Over != name {
+			t.Errorf("opened over %s: %+v", name, c)
+		}
 	}
 }
 
