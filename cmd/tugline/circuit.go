@@ -79,7 +79,7 @@ func circuitWhy(c *api.Circuit, now time.Time) string {
 		parts = append(parts, fmt.Sprintf("%d of %d tries succeeded", c.Successes, fleet.ProbesToClose))
 	}
 	if c.Actor != "" {
-		parts = append(parts, "by "+c.Actor)
+		parts = append(parts, "by "+first(c.ActorName, c.Actor))
 	}
 	if c.Repaired != "" && c.State == fleet.CircuitClosed {
 		parts = append(parts, "repaired: "+c.Repaired)
@@ -162,7 +162,7 @@ one runner's machine. It ends with --for, or when somebody resets it. Work that 
 	c.Flags().DurationVar(&length, "for", 0, "`DURATION` after which it ends by itself (default when it is reset)")
 	c.Flags().StringVar(&b.Reason, "reason", "", "`TEXT` that is shown where work waits (required)")
 	c.RegisterFlagCompletionFunc("runner", a.completeRunnerFlag)
-	c.RegisterFlagCompletionFunc("provider", cobra.FixedCompletions([]cobra.Completion{"openai", "anthropic"}, cobra.ShellCompDirectiveNoFileComp))
+	c.RegisterFlagCompletionFunc("provider", cobra.FixedCompletions(fleet.Providers, cobra.ShellCompDirectiveNoFileComp))
 	return a.jsonFlag(c)
 }
 

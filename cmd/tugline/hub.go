@@ -219,7 +219,7 @@ func (a *app) hubAuditCommand() *cobra.Command {
 				if strings.HasPrefix(r.Command, "circuit.") {
 					r.Subject = fleet.CircuitKey(r.Subject)
 				}
-				t.add(strconv.FormatUint(r.Index, 10), r.At.Local().Format("2006-01-02 15:04:05"), r.Actor, first(r.Address, "-"), r.Command, r.Subject, r.Detail)
+				t.add(strconv.FormatUint(r.Index, 10), r.At.Local().Format("2006-01-02 15:04:05"), first(r.ActorName, r.Actor), first(r.Address, "-"), r.Command, r.Subject, r.Detail)
 			}
 			return t.print(a.out)
 		},

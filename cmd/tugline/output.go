@@ -128,6 +128,21 @@ func roughly(d time.Duration) string {
 	return fmt.Sprintf("%dd", d/(24*time.Hour))
 }
 
+// ahead tells how far away a time to come is: to the nearest of its smaller unit, for one
+// that is waited for is not as near as its larger unit alone would have it.
+func ahead(d time.Duration) string {
+	if d = d.Round(time.Second); d < time.Minute {
+		return fmt.Sprintf("%ds", d/time.Second)
+	}
+	switch d = d.Round(time.Minute); {
+	case d >= 240*time.Hour:
+		d = d.Round(24 * time.Hour)
+	case d >= 48*time.Hour:
+		d = d.Round(time.Hour)
+	}
+	return strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(span(d), "00s"), "00m"), "00h")
+}
+
 // span tells a duration in at most two units.
 func span(d time.Duration) string {
 	switch {

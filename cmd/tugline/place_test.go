@@ -19,7 +19,7 @@ func sampleRunners() []api.Runner {
 	return []api.Runner{
 		{ID: "r-1", Name: "studio", State: "online", LastBeat: before(2 * time.Second), Transport: "ws",
 			Slots: api.Slots{Base: 4, Offered: 2, Automation: 2, Effective: 1, Used: 2, UsedAutomation: 1, LimitedBy: []string{"on battery: 2 of 4 slots", "memory for 1 automation slot: 7.6 GiB available"}},
-			Hold:  &fleet.Hold{Drain: true, Since: *before(5 * time.Minute), Until: before(-time.Hour), Deadline: before(-30 * time.Minute), Cancel: true, Reason: "moves house", Actor: "t-1"},
+			Hold:  &api.Hold{Hold: fleet.Hold{Drain: true, Since: *before(5 * time.Minute), Until: before(-time.Hour), Deadline: before(-30 * time.Minute), Cancel: true, Reason: "moves house", Actor: "t-1"}},
 			Health: api.RunnerHealth{Class: api.HealthFaulty, AgeMS: &age, Fresh: true, Faults: []fleet.Fault{{Kind: fleet.FaultDisk, Since: *before(3 * time.Minute), Detail: "8.2 GiB free at /data, below 10 GiB"}},
 				Sample: &fleet.Health{
 					Workspace: fleet.Volume{Path: "/data/w", Known: true, Free: 8<<30 + 200<<20, Total: 460 << 30, Inodes: 100, Nodes: 1000000},
@@ -187,6 +187,25 @@ func TestListsOfPlacement(t *testing.T) {
 	golden(t, "placement.txt", all.String())
 	if got := when(noon, far); got != "2091-03-04 15:04 (in 21915d)" {
 		t.Errorf("a far time is told as %q", got)
+	}
+}
+
+func TestNamesOfTokens(t *testing.T) {
+	for line, c := range map[string]struct {
+		route string
+		body  any
+		want  string
+	}{
+		"circuit list":   {"GET /v1/circuits", api.Circuits{Circuits: []api.Circuit{{ActorName: "ida", Circuit: fleet.Circuit{State: fleet.CircuitBlocked, Actor: "t-named"}}}}, "by ida"},
+		"runner get box": {"GET /v1/runners/box", api.Runner{Hold: &api.Hold{ActorName: "ida", Hold: fleet.Hold{Actor: "t-named", Since: noon}}}, "by ida,"},
+		"hub audit":      {"GET /v1/audit", api.AuditRecords{Records: []api.AuditRecord{{Actor: "t-named", ActorName: "ida", Command: "job.cancel"}}}, "ida"},
+		"job get 01j":    {"GET /v1/jobs/{id}", api.Job{ID: "01j", Actor: "t-named", ActorName: "ida"}, "ida,"},
+		"token list":     {"GET /v1/tokens", api.Tokens{Tokens: []api.Token{{ID: "t-1", Name: "ci", CreatedBy: "t-2"}, {ID: "t-2", Name: "ida", CreatedBy: "t-named"}, {ID: "t-3", CreatedBy: "t-gone"}}}, "ida ci"},
+	} {
+		_, out := shown(t, c.route, 200, c.body, strings.Fields(line)...)
+		if !strings.Contains(strings.Join(strings.Fields(out), " "), c.want) || strings.Contains(out, "t-named") && line != "token list" {
+			t.Errorf("tugline %s shows %q, want %q", line, out, c.want)
+		}
 	}
 }
 

@@ -144,7 +144,7 @@ func runnerNotes(r *api.Runner, now time.Time) string {
 }
 
 // holdText tells for how long a runner is held, and why.
-func holdText(h *fleet.Hold, now time.Time) string {
+func holdText(h *api.Hold, now time.Time) string {
 	if h == nil {
 		return ""
 	}
@@ -180,7 +180,7 @@ func when(now, t time.Time) string {
 		text = t.Local().Format("2006-01-02 15:04")
 	}
 	if d := t.Sub(now); d > 0 {
-		text += " (in " + roughly(d) + ")"
+		text += " (in " + ahead(d) + ")"
 	}
 	return text
 }
@@ -253,12 +253,12 @@ func (a *app) describeRunner(r *api.Runner, now time.Time) {
 	}
 }
 
-func heldText(h *fleet.Hold, now time.Time) string {
+func heldText(h *api.Hold, now time.Time) string {
 	text := holdText(h, now)
 	if h == nil || h.Actor == "" {
 		return text
 	}
-	return fmt.Sprintf("%s (by %s, %s)", text, h.Actor, ago(now, &h.Since))
+	return fmt.Sprintf("%s (by %s, %s)", text, first(h.ActorName, h.Actor), ago(now, &h.Since))
 }
 
 func (a *app) describeSlots(s *api.Slots, show func(name, value string)) {

@@ -273,7 +273,7 @@ func kindLine(j *api.Job) string {
 }
 
 func askedBy(j *api.Job) string {
-	text := j.Actor
+	text := first(j.ActorName, j.Actor)
 	if j.Spec.Origin.Kind == "automation" {
 		text += ", automation " + j.Spec.Origin.Name
 	}

@@ -76,8 +76,12 @@ and is shown only now.
 			}
 			now := time.Now()
 			t := table{head: []string{"ID", "ROLE", "STATE", "CREATED", "BY", "NAME"}}
+			names := map[string]string{}
 			for _, k := range ts.Tokens {
-				t.add(string(k.ID), string(k.Role), tokenState(&k, now), ago(now, &k.CreatedAt), first(k.CreatedBy, "-"), k.Name)
+				names[string(k.ID)] = k.Name
+			}
+			for _, k := range ts.Tokens {
+				t.add(string(k.ID), string(k.Role), tokenState(&k, now), ago(now, &k.CreatedAt), first(names[k.CreatedBy], k.CreatedBy, "-"), k.Name)
 			}
 			return t.print(a.out)
 		},

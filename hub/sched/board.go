@@ -150,6 +150,13 @@ func at(cs []candidate, id fleet.RunnerID) (int, bool) {
 func (b *Board) circuits() *circuit.Set {
 	if b.lines == nil {
 		b.every = b.v.Circuits()
+		for i, c := range b.every {
+			if name := b.v.ActorName(c.Actor); name != "" { // whom people know by that
+				named := *c
+				named.Actor = name
+				b.every[i] = &named
+			}
+		}
 		b.lines = circuit.NewSet(b.every)
 	}
 	return b.lines

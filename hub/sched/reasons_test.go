@@ -64,6 +64,9 @@ func TestReasons(t *testing.T) {
 		{name: "repository that is handed over", spec: func(s *fleet.Spec) { s.Repo = &fleet.Repo{Bundle: "b", CacheKey: "k"} }, facts: repos("https://a/b")},
 		{name: "no repository", facts: repos("https://a/c.git")},
 		{name: "harness missing", spec: func(s *fleet.Spec) { s.Harness = "opencode" }, code: fleet.HarnessMissing, detail: "has no opencode", change: "install opencode"},
+		{name: "harnesses not looked for", facts: func(f *fleet.RunnerFacts) { f.Harnesses = nil }, code: fleet.HarnessMissing, detail: "has not looked for its agents yet", change: "its first look"},
+		{name: "harnesses never looked for", facts: func(f *fleet.RunnerFacts) { f.Harnesses = nil }, seen: func(p *fleet.Presence) { p.Connected = false }, code: fleet.HarnessMissing, detail: "has not looked for its agents yet", change: "start it"},
+		{name: "harness missing, and all others not allowed", facts: func(f *fleet.RunnerFacts) { f.Harnesses, f.Barred = nil, []string{"exec"} }, code: fleet.HarnessMissing, detail: "has no codex", change: "install codex"},
 		{name: "harness that is not allowed", spec: func(s *fleet.Spec) { s.Harness = "opencode" }, facts: func(f *fleet.RunnerFacts) { f.Barred = []string{"opencode"} }, code: fleet.OwnerPolicy, detail: "has opencode, and its owner does not allow it", change: "runner.yaml"},
 		{name: "not signed in", spec: func(s *fleet.Spec) { s.Harness = "claude" }, code: fleet.HarnessSignedOut, detail: "has claude, but not signed in", change: "sign in to claude"},
 		{name: "sign-in unknown", spec: func(s *fleet.Spec) { s.Harness = "exec" }},
@@ -83,6 +86,9 @@ func TestReasons(t *testing.T) {
 		{name: "just connected", seen: func(p *fleet.Presence) { p.Full = false }, code: fleet.Offline, detail: "has just connected and has not shown what it runs", change: "in a moment"},
 		{name: "declined", do: func(g *rig) { decline(g, 0) }, code: fleet.Storage, detail: "gave it back: 3 GiB free", change: "a change of what the runner says"},
 		{name: "declined for a while", do: func(g *rig) { decline(g, 60e9) }, code: fleet.Storage, detail: "gave it back until 2026-03-01T12:01:00Z: 3 GiB free", until: start.Add(time.Minute), change: "that time"},
+		{name: "circuit of a person whose token has a name", before: func(g *rig) {
+			g.do(&state.CreateToken{Token: fleet.Token{ID: "t-6", Name: "ida", Role: fleet.RoleAdmin, Hash: "h"}})
+		}, do: opened(state.OpenCircuit{Scope: fleet.ScopeProvider, Runner: "r1", Provider: "openai"}), code: fleet.CircuitRefuses, detail: "is kept from it until 2026-03-01T13:00:00Z: ida keeps work from openai: in trouble", until: hour, change: "`tugline circuit reset "},
 		{name: "circuit", do: opened(state.OpenCircuit{Scope: fleet.ScopeProvider, Runner: "r1", Provider: "openai"}), code: fleet.CircuitRefuses, detail: "is kept from it until 2026-03-01T13:00:00Z: t-5 keeps work from openai: in trouble", until: hour, change: "`tugline circuit reset "},
 		{name: "circuit of the machine", do: opened(state.OpenCircuit{Scope: fleet.ScopeHost, Runner: "r1"}), code: fleet.CircuitRefuses, detail: "in trouble", until: hour, change: "`tugline circuit reset "},
 		{name: "circuit of a model", spec: func(s *fleet.Spec) { s.Model = "m" }, do: opened(state.OpenCircuit{Scope: fleet.ScopeModel, Provider: "openai", Model: "m"}), code: fleet.CircuitRefuses, detail: "in trouble", until: hour, change: "`tugline circuit reset "},

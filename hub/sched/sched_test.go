@@ -135,7 +135,7 @@ func TestOverdueNamesEveryRunner(t *testing.T) {
 	g.runner("r2", 1)
 	g.job("first")
 	g.place(g.pick())
-	g.runner("r3", 1, func(f *fleet.RunnerFacts) { f.Harnesses = nil })
+	g.runner("r3", 1, func(f *fleet.RunnerFacts) { f.Harnesses = []fleet.HarnessInfo{{Name: "exec"}} })
 	g.runner("r4", 1)
 	g.seen["r4"] = fleet.Presence{Runner: "r4", Connected: true, Full: true, Slots: 1, Declining: "on battery"}
 	want := "waited longer than its queue timeout of 1m0s: no runner that can take it became free: " +
@@ -144,7 +144,7 @@ func TestOverdueNamesEveryRunner(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	g = newRig(t)
-	none := func(f *fleet.RunnerFacts) { f.Harnesses = nil }
+	none := func(f *fleet.RunnerFacts) { f.Harnesses = []fleet.HarnessInfo{{Name: "exec"}} }
 	for i := range reasonsTold + 3 {
 		g.runner(fleet.RunnerID(fmt.Sprintf("r%02d", i)), 1, none)
 	}

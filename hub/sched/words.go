@@ -41,6 +41,12 @@ func (b *Board) tell(what bar, w *wanted, j *fleet.Job, c *candidate) Reason {
 	case barred:
 		return say("its owner allows it in runner.yaml (harnesses)", "has %s, and its owner does not allow it", w.harness)
 	case noHarness:
+		switch looked := len(f.Harnesses)+len(f.Barred) > 0; { // one that looked has found exec
+		case !looked && !c.connected:
+			return say("start it: `tugline runner run`", "has not looked for its agents yet")
+		case !looked:
+			return say("its first look for them, in a moment", "has not looked for its agents yet")
+		}
 		return say("install "+w.harness+" there", "has no %s", w.harness)
 	case signedOut:
 		return say("sign in to "+w.harness+" there", "has %s, but not signed in", w.harness)

@@ -171,6 +171,15 @@ func (v View) Token(id fleet.TokenID) (*fleet.Token, bool) {
 	return k, k != nil
 }
 
+// ActorName gives the name of the token that an actor is, empty where it has none or the
+// actor is no token.
+func (v View) ActorName(actor string) string {
+	if k, ok := v.Token(fleet.TokenID(actor)); ok && actor != "" {
+		return k.Name
+	}
+	return ""
+}
+
 // Tokens gives all tokens by id.
 func (v View) Tokens() []*fleet.Token {
 	var out []*fleet.Token

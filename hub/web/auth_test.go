@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -129,5 +130,31 @@ func TestStreamsEndWithTheirToken(t *testing.T) {
 	defer cut.Stop()
 	if rest, err := io.ReadAll(log.Body); len(rest) > 0 || !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("followed log after its token was revoked: %q, %v; want it cut", rest, err)
+	}
+}
+
+// People are told by the names of their tokens; the ids stay beside them.
+func TestNamesOfTokens(t *testing.T) {
+	w := newWorld(t)
+	w.enrolled("lead")
+	w.must(&state.CreateToken{Token: fleet.Token{ID: "t-named", Name: "ida's laptop", Role: fleet.RoleAdmin, Hash: HashSecret("named")}})
+	ask := func(method, path string, body any) request {
+		return request{method: method, path: path, token: "named", body: body}
+	}
+	j := get[api.Job](w, ask("POST", "/v1/jobs", api.Submit{Kind: fleet.KindExec, Argv: []string{"true"}}))
+	c := get[api.Circuit](w, ask("POST", "/v1/circuits/open", api.OpenCircuit{Scope: fleet.ScopeHost, Runner: "lead", Reason: "call"}))
+	r := get[api.Runner](w, ask("POST", "/v1/runners/lead/cordon", api.Cordon{Reason: "backup"}))
+	a := get[api.AuditRecords](w, ask("GET", "/v1/audit?limit=1", nil)).Records[0]
+	for _, got := range [][2]string{{j.Actor, j.ActorName}, {c.Actor, c.ActorName}, {r.Hold.Actor, r.Hold.ActorName}, {a.Actor, a.ActorName}} {
+		if got != [2]string{"t-named", "ida's laptop"} {
+			t.Errorf("told as %q", got)
+		}
+	}
+	e := get[api.Explanation](w, ask("GET", "/v1/jobs/"+string(j.ID)+"/explain", nil))
+	if text := fmt.Sprintf("%+v", e.Runners); strings.Contains(text, "t-named") {
+		t.Errorf("explained as %s", text)
+	}
+	if n := get[api.Runner](w, request{method: "POST", path: "/v1/runners/lead/cordon", role: fleet.RoleAdmin, body: api.Cordon{}}).Hold; n.Actor != "t-admin" || n.ActorName != "" {
+		t.Errorf("a token without a name: %+v", n)
 	}
 }

@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -119,6 +120,11 @@ func (s *Server) opening(b api.OpenCircuit) (*state.OpenCircuit, error) {
 	default:
 		return nil, wrong(fleet.BadRequest, "scope %s is none of provider, model, host", quote(string(b.Scope)))
 	}
+	if b.Provider != "" {
+		if err := s.knownProvider(b.Provider); err != nil {
+			return nil, err
+		}
+	}
 	if b.Runner != "" {
 		r, err := findRunner(s.cfg.Log.View(), b.Runner)
 		if err != nil {
@@ -127,6 +133,42 @@ func (s *Server) opening(b api.OpenCircuit) (*state.OpenCircuit, error) {
 		cmd.Runner = r.ID
 	}
 	return cmd, nil
+}
+
+// knownProvider refuses the name of a provider that neither this release, nor any runner,
+// circuit or job at hand has: its circuit would keep nothing away.
+func (s *Server) knownProvider(name string) error {
+	found := map[string]bool{}
+	v := s.cfg.Log.View()
+	for _, r := range v.Runners() {
+		for _, h := range r.Facts.Harnesses {
+			for _, p := range h.Providers() {
+				found[p] = true
+			}
+		}
+	}
+	for _, c := range v.Circuits() {
+		found[c.Provider] = true
+	}
+	asked := func(j *fleet.Job) bool {
+		found[fleet.ProviderOf(j.Spec.Harness, j.Spec.Model)] = true
+		for _, c := range j.Spec.Fallbacks {
+			found[c.Provider()] = true
+		}
+		return true
+	}
+	v.Queue(asked)
+	v.Open(func(o state.Open) bool { return asked(o.Job) })
+	if found[name] || slices.Contains(fleet.Providers, name) {
+		return nil
+	}
+	known := slices.Clone(fleet.Providers)
+	for _, p := range slices.Sorted(maps.Keys(found)) {
+		if p != "" && !slices.Contains(known, p) {
+			known = append(known, p)
+		}
+	}
+	return wrong(fleet.BadRequest, "nothing here asks a provider %s; known are %s", quote(name), strings.Join(known, ", "))
 }
 
 // findCircuit gives the circuit with an id, or with the key of one.
@@ -150,7 +192,7 @@ func findCircuit(v state.View, id string) (*fleet.Circuit, error) {
 }
 
 func (s *Server) showCircuit(v state.View, c *fleet.Circuit) api.Circuit {
-	out := api.Circuit{Circuit: *c, Key: fleet.CircuitKey(c.ID)}
+	out := api.Circuit{Circuit: *c, Key: fleet.CircuitKey(c.ID), ActorName: v.ActorName(c.Actor)}
 	out.State = circuit.At(c, s.time(v))
 	out.OpenedAt, out.Until, out.SuccessAt, out.ChangedAt = c.OpenedAt.UTC(), utc(c.Until), utc(c.SuccessAt), c.ChangedAt.UTC()
 	if r, ok := v.Runner(c.Runner); ok {

@@ -85,14 +85,14 @@ func (s *Server) hold(ctx context.Context, id string, h fleet.Hold, length, dead
 }
 
 // holdOf gives the hold that keeps new work from a runner now, if there is one.
-func (s *Server) holdOf(v state.View, r *fleet.Runner) *fleet.Hold {
+func (s *Server) holdOf(v state.View, r *fleet.Runner) *api.Hold {
 	switch {
 	case !r.HeldAt(s.time(v)):
 		return nil
 	case r.Hold == nil || r.Cordoned:
-		return &fleet.Hold{}
+		return &api.Hold{}
 	}
-	h := *r.Hold
+	h := api.Hold{Hold: *r.Hold, ActorName: v.ActorName(r.Hold.Actor)}
 	h.Since, h.Until, h.Deadline = h.Since.UTC(), utc(h.Until), utc(h.Deadline)
 	return &h
 }

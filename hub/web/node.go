@@ -76,8 +76,9 @@ func (s *Server) nodeRoutes() {
 		Before uint64 `query:"before" doc:"only records below this index"`
 	}) (*struct{ Body api.AuditRecords }, error) {
 		out := api.AuditRecords{Records: []api.AuditRecord{}}
-		for _, a := range s.cfg.Log.View().Audit(in.Before, in.Limit) {
-			out.Records = append(out.Records, api.AuditRecord{Index: a.Index, At: a.At.UTC(), Actor: a.Actor, Address: a.From, Command: a.Command, Subject: a.Subject, Detail: a.Detail})
+		v := s.cfg.Log.View()
+		for _, a := range v.Audit(in.Before, in.Limit) {
+			out.Records = append(out.Records, api.AuditRecord{Index: a.Index, At: a.At.UTC(), Actor: a.Actor, ActorName: v.ActorName(a.Actor), Address: a.From, Command: a.Command, Subject: a.Subject, Detail: a.Detail})
 		}
 		return &struct{ Body api.AuditRecords }{out}, nil
 	}))

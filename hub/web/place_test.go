@@ -253,6 +253,8 @@ func TestCircuits(t *testing.T) {
 		"a provider and a model": {api.OpenCircuit{Scope: "provider", Provider: "openai", Model: "m", Reason: "x"}, "takes no model"},
 		"a model of nobody":      {api.OpenCircuit{Scope: "model", Model: "m", Reason: "x"}, "needs provider and model"},
 		"an odd provider":        {api.OpenCircuit{Scope: "provider", Provider: "a b", Reason: "x"}, `provider "a b" may`},
+		"a provider misspelt":    {api.OpenCircuit{Scope: "provider", Provider: "opennai", Reason: "x"}, `asks a provider "opennai"; known are openai, anthropic, opencode, `},
+		"a model of one":         {api.OpenCircuit{Scope: "model", Provider: "OpenAI", Model: "m", Reason: "x"}, `asks a provider "OpenAI"; known are openai, `},
 		"a moment":               {api.OpenCircuit{Scope: "host", Runner: "lead", Reason: "x", For: "1s"}, "from 1m to 720h"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -265,6 +267,27 @@ func TestCircuits(t *testing.T) {
 	w.refuses(request{method: "POST", path: "/v1/circuits/0123456789/reset", role: fleet.RoleOperator}, 404, fleet.NotFound)
 	if is := w.View().Meta().Index; is != was {
 		t.Errorf("the refusals left entries %d to %d", was, is)
+	}
+}
+
+// A provider that this release does not know is known by whoever has to do with it.
+func TestProvidersOfCircuits(t *testing.T) {
+	w := newWorld(t)
+	w.enrolled("lead")
+	w.must(&state.UpdateRunner{ID: "r-lead", Facts: &fleet.RunnerFacts{Version: "1", Slots: 4, Harnesses: []fleet.HarnessInfo{{Name: "opencode", Account: "home=a", Models: []string{"ollama/q"}}}}})
+	w.must(&state.OpenCircuit{Scope: fleet.ScopeProvider, Provider: "closet", Reason: "x"})
+	get[api.Job](w, request{method: "POST", path: "/v1/jobs", role: fleet.RoleOperator, body: api.Submit{Kind: fleet.KindAgent, Prompt: "x", Harness: "codex", Fallbacks: []fleet.Choice{{Harness: "opencode", Model: "cellar/q"}}}})
+	open := func(provider string) request {
+		return request{method: "POST", path: "/v1/circuits/open", role: fleet.RoleOperator, body: api.OpenCircuit{Scope: fleet.ScopeProvider, Provider: provider, Reason: "x"}}
+	}
+	p := w.refuses(open("attic"), 400, fleet.BadRequest)
+	if !strings.HasSuffix(p.Detail, "xai, cellar, closet, home, ollama") {
+		t.Errorf("known is what %q names", p.Detail)
+	}
+	for _, name := range []string{"openai", "xai", "home", "ollama", "closet", "cellar"} {
+		if c := get[api.Circuit](w, open(name)); c.Over != name {
+			t.Errorf("opened over %s: %+v", name, c)
+		}
 	}
 }
 
@@ -304,6 +327,16 @@ func TestBudgets(t *testing.T) {
 		"a moment":              {"manual", api.SetBudget{MaxWall: "1s"}, `max_wall "1s" is not a duration from 1m to 87600h`},
 		"a window of ages":      {"manual", api.SetBudget{MaxRuns: 1, Window: "9000h"}, "window"},
 		"an unknown bound":      {"manual", `{"max_euros":5}`, "max_euros"},
+		"an exponent":           {"manual", `{"max_runs":1e3}`, "max_runs: a whole number is wanted, and one written with a point or an exponent was given"},
+		"a needless point":      {"manual", `{"max_runs":1.0}`, "max_runs: a whole number is wanted, and one written with a point or an exponent was given"},
+		"a number too large":    {"manual", `{"max_runs":99999999999999999999}`, "max_runs: a whole number is wanted, and one that is too large or too small was given"},
+		"a number beyond all":   {"manual", `{"max_runs":1e999}`, "body: a number is wanted, and one that is too large or too small was given"},
+		"a fraction":            {"manual", `{"max_runs":1.5}`, "body.max_runs: a whole number is wanted, and a number with a fraction was given"},
+		"text for a number":     {"manual", `{"max_runs":"3"}`, "body.max_runs: a whole number is wanted, and text was given"},
+		"a list for a number":   {"manual", `{"max_runs":[3]}`, "body.max_runs: a whole number is wanted, and a list was given"},
+		"an object for a text":  {"manual", `{"max_wall":{}}`, "body.max_wall: text is wanted, and an object was given"},
+		"a number for a text":   {"manual", `{"max_wall":3}`, "body.max_wall: text is wanted, and a number was given"},
+		"true for a number":     {"manual", `{"max_runs":true}`, "body.max_runs: a whole number is wanted, and true was given"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if p := w.refuses(put(c.origin, c.body), 400, fleet.BadRequest); !strings.Contains(p.Detail, c.says) {

@@ -147,7 +147,7 @@ func init() {
 			switch {
 			case e == nil:
 			case errors.As(e, &d):
-				parts = append(parts, strings.TrimPrefix(d.Location+": "+d.Message, ": ")) // never the value
+				parts = append(parts, strings.TrimPrefix(d.Location+": "+detailText(d), ": "))
 			default:
 				parts = append(parts, e.Error())
 			}

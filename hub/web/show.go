@@ -27,7 +27,7 @@ func (x *sight) show(j *fleet.Job) api.Job {
 		Permissions: j.Spec.Permissions,
 		FollowUps:   len(j.FollowUps), Paused: j.Paused, Spec: j.Spec,
 		Reason: j.Reason, Verdict: tu.Verdict, Turns: j.Turns, CancelAt: j.CancelRequestedAt,
-		Actor: j.Actor, Revision: j.Revision, FinishedAt: tu.EndedAt,
+		Actor: j.Actor, ActorName: x.v.ActorName(j.Actor), Revision: j.Revision, FinishedAt: tu.EndedAt,
 	}
 	s.choices(&out, j, tu)
 	if r := j.Spec.Repo; r != nil {

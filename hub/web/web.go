@@ -173,7 +173,7 @@ func New(c Config) *Server {
 		if !utf8.Valid(b) {
 			return errors.New("it is not UTF-8 text")
 		}
-		return plain(b, v)
+		return plainly(plain(b, v))
 	}
 	hc.Formats = maps.Clone(hc.Formats)
 	for name, f := range hc.Formats {

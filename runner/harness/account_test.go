@@ -4,8 +4,11 @@ import (
 	"encoding/base64"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"tugline.dev/tugline/shared/fleet"
 )
 
 // account gives the mark with files below a home of its own.
@@ -120,5 +123,14 @@ func TestAccountOfARun(t *testing.T) {
 	}
 	if got := oc.AccountOf(env, ""); got != "" {
 		t.Errorf("without a model it is %q; it could be either", got)
+	}
+}
+
+// A provider whose key an agent takes from the environment is one that the hub knows.
+func TestProvidersAreKnown(t *testing.T) {
+	for p := range opencodeProviders {
+		if !slices.Contains(fleet.Providers, p) {
+			t.Errorf("%s is none of %v", p, fleet.Providers)
+		}
 	}
 }

@@ -1,22 +1,37 @@
 package harness
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
 )
 
+const (
+	monthDay = `(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]* (\d{1,2})(?:st|nd|rd|th)?,?(?: (\d{4}))?,?(?: at)? `
+	halfDay  = `(\d{1,2})(?::(\d{2}))? ?([ap])\.?m\b\.?`
+	fullDay  = `(\d{1,2}):(\d{2})(?::\d{2})?()\b`
+	ofZone   = `(?: (?:\(([A-Za-z_+/0-9-]+)\)|(UTC|GMT)\b))?`
+	ofReset  = `\b(?:(?:resets?|renews?|try again)(?: at| on)?|(?:retry|available)(?: again)? (?:at|on)) `
+	ofWait   = `\b(?:(?:try again|retry|resets?|available)(?: again)? (?:in|after)|retry[-_]after)(?:"?[:=] ?"?| )`
+)
+
 var (
 	// Mar 17th, 2030 5:46 PM · Mar 17, 2030, 5:46pm (UTC) · Mar 17, 5pm · Mar 17 at 5:46 PM
-	resetDate = lazily(`(?i)\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]* (\d{1,2})(?:st|nd|rd|th)?,?(?: (\d{4}))?,?(?: at)? ` +
-		`(\d{1,2})(?::(\d{2}))? ?([ap])\.?m\b\.?(?: \(([A-Za-z_+/0-9-]+)\))?`)
+	resetDate = lazily(`(?i)\b` + monthDay + halfDay + ofZone)
+	// resets Mar 17, 17:46: without a word of an end before it, it may be the time of a line of a log
+	resetDate24 = lazily(`(?i)` + ofReset + monthDay + fullDay + ofZone)
 	// resets 5pm (Europe/Berlin) · try again at 5:46 PM · resets at 5:46pm
-	resetClock = lazily(`(?i)\b(?:resets?|try again)(?: at)? (\d{1,2})(?::(\d{2}))? ?([ap])\.?m\b\.?(?: \(([A-Za-z_+/0-9-]+)\))?`)
+	resetClock = lazily(`(?i)` + ofReset + halfDay + ofZone)
+	// try again at 23:30
+	resetClock24 = lazily(`(?i)` + ofReset + fullDay + ofZone)
 	// limit reached|1900000000
 	resetEpoch = lazily(`(?i)limit reached ?\| ?(\d{10,13})\b`)
 	resetISO   = lazily(`\b(\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d))`)
 	// try again in 6m0s · in 1.5s · in 3 days 4 hours 5 minutes · after 30 seconds
-	resetWait = lazily(`(?i)\b(?:try again|retry|resets?|available)(?: again)? (?:in|after) ((?:\d+(?:\.\d+)? ?[a-z]+[ ,]*(?:and )?){1,5})`)
+	resetWait = lazily(`(?i)` + ofWait + `((?:\d+(?:\.\d+)? ?[a-z]+[ ,]*(?:and )?){1,5})`)
+	// Retry after 30 · retry-after: 30
+	resetSeconds = lazily(`(?i)(` + ofWait + `(\d+(?:\.\d+)?))(?:[.:]?\s|[.:]?$|[,;!)"'}])`)
 	// What speaks of an end that none of these can read. A bare "retry" does not: CLIs say "exceeded retry limit".
 	resetWords = lazily(`(?i)\b(?:resets?|try again|retry (?:in|after|at|on|when|once|from)|renews?|available again)\b[^.;\n]{0,160}`)
 	waitPart   = lazily(`(?i)(\d+(?:\.\d+)?) ?([a-z]+)`)
@@ -37,13 +52,13 @@ func parseLimits(text string, at time.Time, zone *time.Location) limits {
 			}
 		}
 	}
-	if m := resetDate().FindStringSubmatch(text); m != nil {
+	if m := firstOf(text, resetDate(), resetDate24()); m != nil {
 		if t := fromDate(m, at, zone); t != nil {
 			return limits{resetAt: t, words: m[0]}
 		}
 	}
-	if m := resetClock().FindStringSubmatch(text); m != nil && !at.IsZero() {
-		in := at.In(named(m[4], zone))
+	if m := firstOf(text, resetClock(), resetClock24()); m != nil && !at.IsZero() {
+		in := at.In(named(m[4]+m[5], zone))
 		if hour, minute, ok := clock(m[1], m[2], m[3]); ok {
 			t := time.Date(in.Year(), in.Month(), in.Day(), hour, minute, 0, 0, in.Location())
 			if !t.After(at) {
@@ -54,7 +69,12 @@ func parseLimits(text string, at time.Time, zone *time.Location) limits {
 		}
 	}
 	if m := resetWait().FindStringSubmatch(text); m != nil {
-		return limits{retryAfter: waitOf(m[1]), words: strings.TrimSpace(m[0])}
+		if wait := waitOf(m[1]); wait > 0 {
+			return limits{retryAfter: wait, words: strings.TrimSpace(m[0])}
+		}
+	}
+	if m := resetSeconds().FindStringSubmatch(text); m != nil {
+		return limits{retryAfter: waitOf(m[2] + "s"), words: m[1]}
 	}
 	return limits{words: strings.TrimSpace(resetWords().FindString(text))}
 }
@@ -67,7 +87,7 @@ func fromDate(m []string, at time.Time, zone *time.Location) *time.Time {
 		return nil
 	}
 	year, _ := strconv.Atoi(m[3])
-	loc := named(m[7], zone)
+	loc := named(m[7]+m[8], zone)
 	if year == 0 {
 		if at.IsZero() {
 			return nil
@@ -82,10 +102,23 @@ func fromDate(m []string, at time.Time, zone *time.Location) *time.Time {
 	return &t
 }
 
-// clock reads a time of day with am or pm.
+// firstOf gives the groups of the first of the expressions that text has.
+func firstOf(text string, res ...*regexp.Regexp) []string {
+	for _, re := range res {
+		if m := re.FindStringSubmatch(text); m != nil {
+			return m
+		}
+	}
+	return nil
+}
+
+// clock reads a time of day: half is that of am or pm, or empty where the day has 24 hours.
 func clock(h, m, half string) (hour, minute int, ok bool) {
 	hour, _ = strconv.Atoi(h)
 	minute, _ = strconv.Atoi(m)
+	if half == "" {
+		return hour, minute, hour < 24 && minute < 60
+	}
 	if hour < 1 || hour > 12 || minute > 59 {
 		return 0, 0, false
 	}
@@ -99,6 +132,9 @@ func clock(h, m, half string) (hour, minute int, ok bool) {
 func named(name string, zone *time.Location) *time.Location {
 	if name == "" {
 		return zone
+	}
+	if strings.EqualFold(name, "UTC") || strings.EqualFold(name, "GMT") {
+		return time.UTC
 	}
 	if loc, err := time.LoadLocation(name); err == nil && name != "Local" {
 		return loc

@@ -83,6 +83,7 @@ type Job struct {
 	Turns         []*fleet.Turn      `json:"turns"`
 	CancelAt      *time.Time         `json:"cancel_requested_at,omitempty"`
 	Actor         string             `json:"actor"`
+	ActorName     string             `json:"actor_name,omitempty" doc:"of the actor's token, where it has one"`
 	Revision      uint64             `json:"revision"`
 
 	Attempts    []Attempt          `json:"attempts"`             // of the newest turn
@@ -266,13 +267,14 @@ type AuditRecords struct {
 
 // AuditRecord is one mutation and who made it.
 type AuditRecord struct {
-	Index   uint64    `json:"index"`
-	At      time.Time `json:"at"`
-	Actor   string    `json:"actor"`
-	Address string    `json:"address,omitempty"` // that it was asked from, as the hub or a trusted proxy saw it
-	Command string    `json:"command"`
-	Subject string    `json:"subject,omitempty"`
-	Detail  string    `json:"detail,omitempty"`
+	Index     uint64    `json:"index"`
+	At        time.Time `json:"at"`
+	Actor     string    `json:"actor"`
+	ActorName string    `json:"actor_name,omitempty" doc:"of the actor's token, where it has one"`
+	Address   string    `json:"address,omitempty"` // that it was asked from, as the hub or a trusted proxy saw it
+	Command   string    `json:"command"`
+	Subject   string    `json:"subject,omitempty"`
+	Detail    string    `json:"detail,omitempty"`
 }
 
 // Problem is an RFC 9457 problem document: every error of the interface.

@@ -8,6 +8,7 @@ type Circuit struct {
 	fleet.Circuit
 	Key        string `json:"key" doc:"a short name of the id, that does as well"`
 	RunnerName string `json:"runner_name,omitempty"`
+	ActorName  string `json:"actor_name,omitempty" doc:"of the actor's token, where it has one"`
 	Over       string `json:"over" doc:"what it is over, in words"`
 }
 

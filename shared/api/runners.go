@@ -13,7 +13,7 @@ type Runner struct {
 	State       string              `json:"state"` // online, stale, offline, refused, revoked; unknown: no node has seen it lately
 	LastBeat    *time.Time          `json:"last_heartbeat"`
 	Slots       Slots               `json:"slots"`
-	Hold        *fleet.Hold         `json:"hold"`   // a person keeps new work from it; null: nobody does now
+	Hold        *Hold               `json:"hold"`   // a person keeps new work from it; null: nobody does now
 	Health      RunnerHealth        `json:"health"` // of its machine
 	Conflict    string              `json:"conflict,omitempty"`
 	Declining   string              `json:"declining,omitempty"`
@@ -32,6 +32,12 @@ type Runner struct {
 	EnrolledAt  time.Time           `json:"enrolled_at"`
 	Jobs        []fleet.JobID       `json:"jobs"`
 	Seen
+}
+
+// Hold is a hold as the interface shows it.
+type Hold struct {
+	fleet.Hold
+	ActorName string `json:"actor_name,omitempty" doc:"of the actor's token, where it has one"`
 }
 
 // Runners is GET /v1/runners.

@@ -1,6 +1,9 @@
 package fleet
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestAccountOf(t *testing.T) {
 	for _, c := range []struct{ name, account, provider, want string }{
@@ -16,6 +19,22 @@ func TestAccountOf(t *testing.T) {
 	} {
 		if got := (HarnessInfo{Name: c.name, Account: c.account}).AccountOf(c.provider); got != c.want {
 			t.Errorf("account %q of %s for %s is %q; want %q", c.account, c.name, c.provider, got, c.want)
+		}
+	}
+}
+
+func TestProvidersOfHarness(t *testing.T) {
+	for _, c := range []struct {
+		h    HarnessInfo
+		want string
+	}{
+		{HarnessInfo{Name: "exec", Account: "x"}, ""},
+		{HarnessInfo{Name: "codex", Account: "abc", Models: []string{"gpt-5.2"}}, "openai"},
+		{HarnessInfo{Name: "opencode"}, "opencode"},
+		{HarnessInfo{Name: "opencode", Account: "openai=a home=b =c", Models: []string{"Ollama/q", "ollama/r"}}, "home ollama openai opencode"},
+	} {
+		if got := strings.Join(c.h.Providers(), " "); got != c.want {
+			t.Errorf("%+v asks %q; want %q", c.h, got, c.want)
 		}
 	}
 }
