@@ -109,6 +109,11 @@ func (s *Store) examineGit(ctx context.Context, rec *record, e *seen) error {
 	if err != nil {
 		return err
 	}
+	if len(snap.Conflicted) > 0 {
+		// The sides of a conflict are in the index alone.
+		e.Unclear = "it has conflicts that are not resolved"
+		return nil
+	}
 	clean, err := ws.isClean(ctx, rec, at.head, at.tree, snap)
 	if err != nil {
 		return err
