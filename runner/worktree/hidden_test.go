@@ -2,6 +2,7 @@ package worktree
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -38,7 +39,10 @@ func TestNothingIsHiddenBySettings(t *testing.T) {
 			old := st.ModTime().Add(-hour)
 			must(os.Chtimes(tree.Path+"/a.txt", old, old))
 			run(t, tree.Path, "update-index", "--refresh")
-			time.Sleep(1100 * time.Millisecond) // git keeps whole seconds of when a file was changed
+			// git compares whole seconds of when a file was changed.
+			for begun := time.Now().Unix(); time.Now().Unix() <= begun; {
+				<-time.After(10 * time.Millisecond)
+			}
 			write(t, tree.Path+"/a.txt", "ONE\nTWO\n")
 			must(os.Chtimes(tree.Path+"/a.txt", old, old))
 		}, ""},
@@ -70,5 +74,58 @@ func TestNothingIsHiddenBySettings(t *testing.T) {
 		if res := harvest(t, tree, CommitNever); !res.LeftUncommitted && c.kept != "conflicts" {
 			t.Errorf("%s: the harvest passed over it: %+v", c.name, res)
 		}
+	}
+}
+
+// A program that an agent wrote into git's configuration is not run to find out what its workspace holds, and what it
+// would leave of a file proves nothing.
+func TestNoProgramOfAnAgentIsRun(t *testing.T) {
+	t.Parallel()
+	ran := t.TempDir() + "/ran"
+	eats := "touch " + ran + "; git cat-file blob HEAD:a.txt"
+	for name, do := range map[string]func(k *keeper, tree *Tree){
+		"clean":   func(_ *keeper, tree *Tree) { run(t, tree.Path, "config", "filter.x.clean", eats) },
+		"process": func(_ *keeper, tree *Tree) { run(t, tree.Path, "config", "filter.x.process", eats) },
+		"of the worktree": func(_ *keeper, tree *Tree) {
+			run(t, tree.Path, "config", "extensions.worktreeConfig", "true")
+			run(t, tree.Path, "config", "--worktree", "filter.x.clean", eats)
+		},
+		"in a file that is included": func(_ *keeper, tree *Tree) {
+			more := t.TempDir() + "/more"
+			run(t, tree.Path, "config", "--file", more, "filter.x.clean", eats)
+			run(t, tree.Path, "config", "include.path", more)
+		},
+		"in the place of LFS": func(_ *keeper, tree *Tree) { run(t, tree.Path, "config", "filter.lfs.clean", eats) },
+		"fsmonitor": func(k *keeper, tree *Tree) {
+			run(t, tree.Path, "config", "core.fsmonitor", eats)
+			run(t, tree.Path, "config", "filter.x.clean", eats)
+		},
+	} {
+		src := origin(t)
+		k := keeping(t, nil)
+		tree := prepare(t, k.Store, Request{URL: src})
+		do(k, tree)
+		write(t, filepath.Join(k.cacheOf(tree).path, "info", "attributes"), "a.txt filter=x\n*.bin filter=lfs\n")
+		write(t, tree.Path+"/a.txt", "changed\n")
+		write(t, tree.Path+"/b.bin", "new\n")
+		if w := k.kept(k.pass(25 * hour)); w.Do != Look || !strings.Contains(w.Why, "filter.") {
+			t.Errorf("%s: %+v", name, w)
+		}
+		if exists(ran) {
+			t.Errorf("%s: it was run", name)
+			must(os.Remove(ran))
+		}
+	}
+}
+
+func TestFiltersOfGitLFSAreNoAgents(t *testing.T) {
+	t.Parallel()
+	k := keeping(t, nil)
+	tree := prepare(t, k.Store, Request{URL: origin(t)})
+	run(t, tree.Path, "config", "filter.lfs.clean", "git-lfs clean -- %f")
+	run(t, tree.Path, "config", "filter.lfs.process", "git-lfs filter-process")
+	run(t, tree.Path, "config", "filter.lfs.required", "true")
+	if out := k.pass(25 * hour); len(out.Deleted) != 1 {
+		t.Errorf("%+v", out)
 	}
 }
