@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"tugline.dev/tugline/runner/journal"
@@ -40,9 +39,7 @@ func InspectKept(ctx context.Context, dir string) (Kept, error) {
 	if err != nil {
 		return kept, err
 	}
-	p := worktree.Policy{Keeps: owner.keeps(), Busy: func(job fleet.JobID) bool {
-		return slices.ContainsFunc(attempts, func(a journal.Attempt) bool { return a.Job == job })
-	}}
+	p := worktree.Policy{Keeps: owner.keeps(), Busy: func(job fleet.JobID) bool { return works(attempts, trees, job) }}
 	if kept.Workspaces, err = store.Workspaces(ctx, p); err != nil {
 		return kept, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -136,9 +137,23 @@ func (r *Runner) retain(ctx context.Context) time.Duration {
 // working gives a function that says whether a job has an attempt here of which something is still owed: no workspace of
 // it is touched. It reads the journal each time, because an attempt may begin at any moment.
 func (r *Runner) working() func(fleet.JobID) bool {
-	return func(job fleet.JobID) bool {
-		return slices.ContainsFunc(r.journal.Attempts(), func(a journal.Attempt) bool { return a.Job == job })
+	return func(job fleet.JobID) bool { return works(r.journal.Attempts(), filepath.Join(r.cfg.Dir, "trees"), job) }
+}
+
+// works says whether one of some attempts has a job's workspace: as its own, or because it goes on there with the session
+// of another.
+func works(attempts []journal.Attempt, trees string, job fleet.JobID) bool {
+	work := filepath.Join(trees, "work", string(job))
+	real, err := filepath.EvalSymlinks(work)
+	if err != nil {
+		real = work
 	}
+	in := func(dir string) bool {
+		return slices.ContainsFunc([]string{work, real}, func(top string) bool { return dir == top || strings.HasPrefix(dir, top+string(filepath.Separator)) })
+	}
+	return slices.ContainsFunc(attempts, func(a journal.Attempt) bool {
+		return a.Job == job || in(a.Progress.Dir) || in(a.Progress.RealDir)
+	})
 }
 
 func (r *Runner) tellRetained(out worktree.Retained) {

@@ -233,6 +233,9 @@ the identity, worktrees, caches and logs: nothing that a job left is lost. A lat
 				fmt.Fprintf(a.out, "nothing changed: no runner is installed here as %s (%s has no service.json)\n", l.Mode, l.Data)
 				return nil
 			}
+			if err == nil {
+				err = rec.Expect(l)
+			}
 			if err != nil {
 				return &failure{code: exitFailed, text: sentence(err), cause: err}
 			}

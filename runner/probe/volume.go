@@ -98,3 +98,13 @@ func detail(err error) string {
 	text := strings.TrimSuffix(err.Error(), ": "+ErrUnknown.Error())
 	return fleet.CutText(strings.TrimPrefix(text, ErrUnknown.Error()+": "), fleet.MaxDetail)
 }
+
+// MountedIn gives a mount inside of a directory, whose path is the real one; "" is that there is none.
+func MountedIn(dir string) string {
+	for _, at := range mountPoints() {
+		if strings.HasPrefix(at, filepath.Clean(dir)+string(filepath.Separator)) {
+			return at
+		}
+	}
+	return ""
+}

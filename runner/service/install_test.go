@@ -135,7 +135,7 @@ type installation struct {
 
 func newInstallation(t *testing.T, init Init) *installation {
 	t.Helper()
-	n := &installation{machine: &machine{t: t, gui: true, loaded: map[string]bool{}}, home: filepath.Join(t.TempDir(), `Ada "K" 100%`)}
+	n := &installation{machine: &machine{t: t, gui: true, loaded: map[string]bool{}}, home: filepath.Join(t.TempDir(), `Ada K 100%`)}
 	program := filepath.Join(t.TempDir(), "tugline")
 	write(t, program, "the program")
 	l := laid(init, Agent, n.home)

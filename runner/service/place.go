@@ -36,6 +36,9 @@ func (w *work) do(what string, make func() error) error {
 }
 
 func (w *work) dir(path string, mode fs.FileMode) error {
+	if err := w.noLink(path); err != nil {
+		return err
+	}
 	st, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -51,6 +54,18 @@ func (w *work) dir(path string, mode fs.FileMode) error {
 		return fmt.Errorf("%s is there and no directory", path)
 	case mode.Perm() == 0o700 && st.Mode().Perm()&0o077 != 0:
 		return w.do(fmt.Sprintf("directory %s (%04o, was %04o)", path, mode, st.Mode().Perm()), func() error { return os.Chmod(path, mode) })
+	}
+	return nil
+}
+
+// noLink refuses a link where root makes or changes something and the service's user may write: it could lead root to
+// any place of the machine. The prefix itself lies where that user may not.
+func (w *work) noLink(path string) error {
+	if w.uid < 0 || path == w.Layout.Prefix {
+		return nil
+	}
+	if st, err := os.Lstat(path); err == nil && st.Mode()&fs.ModeSymlink != 0 {
+		return fmt.Errorf("%s is a link, which the user %s may have made; put a directory or a mount in its place", path, w.Layout.User)
 	}
 	return nil
 }
@@ -79,6 +94,11 @@ func (w *work) file(path string, text []byte, mode fs.FileMode) (changed bool, e
 // program copies the program to the directory of its version, and has the switch lead there.
 func (w *work) program() error {
 	from, to := w.Request.Program, w.Layout.OfVersion(w.Version)
+	for _, dir := range []string{filepath.Dir(filepath.Dir(to)), filepath.Dir(to)} {
+		if err := w.noLink(dir); err != nil {
+			return err
+		}
+	}
 	sum, err := digest(from)
 	if err != nil {
 		return err
@@ -146,28 +166,49 @@ func (w *work) own(path string) error {
 	return os.Lchown(path, w.uid, w.gid)
 }
 
-// hand gives to the service's user what root has made for it in the data directory. It
-// looks no deeper than where that lies, and at nothing that has a second name.
+// hand gives to the service's user what root has made for it in the data directory. It looks no deeper than where that
+// lies, at nothing that has a second name, and at nothing outside of the prefix, whatever links that user makes meanwhile.
 func (w *work) hand() error {
 	if w.uid < 0 || w.Print {
 		return nil
 	}
-	for _, dir := range []string{w.Layout.Data, filepath.Join(w.Layout.Data, "logs")} {
-		entries, err := os.ReadDir(dir)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	prefix, err := os.OpenRoot(w.Layout.Prefix)
+	if err != nil {
+		return err
+	}
+	defer prefix.Close()
+	data, err := filepath.Rel(w.Layout.Prefix, w.Layout.Data)
+	if err != nil {
+		return err
+	}
+	for _, dir := range []string{data, filepath.Join(data, "logs")} {
+		if err := w.handIn(prefix, dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		for _, e := range entries {
-			st, err := e.Info()
-			if err != nil {
-				return err
-			}
-			if uid, links := ownerOf(st); uid == w.uid || uid != 0 || !st.IsDir() && (!st.Mode().IsRegular() || links != 1) {
-				continue
-			}
-			if err := w.own(filepath.Join(dir, e.Name())); err != nil {
-				return err
-			}
+	}
+	return nil
+}
+
+func (w *work) handIn(prefix *os.Root, name string) error {
+	dir, err := prefix.OpenRoot(name)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	entries, err := fs.ReadDir(dir.FS(), ".")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		st, err := dir.Lstat(e.Name())
+		if err != nil {
+			return err
+		}
+		if uid, links := ownerOf(st); uid == w.uid || uid != 0 || !st.IsDir() && (!st.Mode().IsRegular() || links != 1) {
+			continue
+		}
+		if err := dir.Lchown(e.Name(), w.uid, w.gid); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -46,6 +46,15 @@ func Installed(data string) (Record, error) {
 	return r, nil
 }
 
+// Expect refuses a record of a daemon by which root would take away other things than an installation puts in place: the
+// service's user may write it.
+func (r Record) Expect(l Layout) error {
+	if l.Mode == Daemon && r.Layout() != l {
+		return fmt.Errorf("%s does not name the places of a daemon, which are %s, %s and %s; look at it, and install again to have it right", recordFile(l.Data), l.Prefix, l.Unit, l.Link)
+	}
+	return nil
+}
+
 // Layout gives where everything of it is.
 func (r Record) Layout() Layout {
 	return Layout{Init: r.Init, Mode: r.Mode, Prefix: r.Prefix, Data: filepath.Join(r.Prefix, "runner"), Unit: r.Unit, Link: r.Link, User: r.User}

@@ -282,3 +282,17 @@ func TestWhatTheServiceGetsOfTheEnvironment(t *testing.T) {
 		t.Errorf("a secret: %q %q", vars, notes)
 	}
 }
+
+// systemd refuses to start a program by such a path, however it is written: it is said before anything is made.
+func TestAPathThatSystemdRefusesIsSaid(t *testing.T) {
+	t.Parallel()
+	for home, ok := range map[string]bool{`/home/a b % $ ü`: true, `/home/a"b`: false, `/home/o'hara`: false, `/home/a\b`: false} {
+		f := Folders{Home: home, Data: home + "/.local/share/tugline", Config: home + "/.config"}
+		if err := Lay(Systemd, Agent, f).check("1.0.0"); (err == nil) != ok {
+			t.Errorf("%s: %v", home, err)
+		}
+		if err := Lay(Launchd, Agent, f).check("1.0.0"); err != nil {
+			t.Errorf("%s, launchd: %v", home, err)
+		}
+	}
+}

@@ -213,5 +213,8 @@ func (l Layout) check(version string) error {
 			return err
 		}
 	}
+	if l.Init == Systemd && strings.ContainsAny(l.Program(), "\"'\\") {
+		return fmt.Errorf("systemd starts no program whose path has a quote or a backslash, as %s has; set XDG_DATA_HOME to another place: %w", l.Program(), fleet.BadRequest)
+	}
 	return nil
 }

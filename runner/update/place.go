@@ -107,6 +107,11 @@ func (s *Store) Place(ctx context.Context, rel Release, key string, from io.Read
 			return fmt.Errorf("get %s: %w", rel.Version, input.err)
 		}
 		now.end(Failed, err.Error(), time.Now())
+		if rec.State == Trying && rec.To == s.running {
+			// The version that runs is itself not known to be good: the one before it still comes back for it.
+			rec.Tried = now.Tried
+			now = rec
+		}
 		if kept := s.save(now); kept != nil {
 			s.log.Error("a failed update can't be recorded", "version", rel.Version, "err", kept)
 		}

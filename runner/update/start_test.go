@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -163,4 +164,37 @@ func TestGood(t *testing.T) {
 			t.Error("a version that no hub has heard is good")
 		}
 	})
+}
+
+// A failed update from a version that is itself not known to be good takes nothing from it: it still gives way to the one
+// before, and the release that failed is still not tried again.
+func TestAFailedUpdateLeavesTheWayBack(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	g.must(g.placeIt(g.release("1.1.0", "good")))
+	open := func() *Store {
+		s, err := Open(g.Program(), slog.New(slog.DiscardHandler))
+		g.must(err)
+		return s
+	}
+	next := open()
+	g.must(next.Begin())
+	rel, b := g.release("1.2.0", "good")
+	for _, bad := range [][]byte{b[:len(b)-1], nil} {
+		if err := next.Place(t.Context(), rel, g.pub, bytes.NewReader(bad)); err == nil {
+			t.Fatal("a truncated program was placed")
+		}
+	}
+	if rec, err := next.Standing(); err != nil || len(rec.Tried) != 2 || rec.Tried[1].Why == "" {
+		t.Errorf("what was tried: %+v, %v", rec.Tried, err)
+	}
+	for range MaxStarts - 1 {
+		g.must(open().Begin())
+	}
+	if err := open().Begin(); !errors.Is(err, ErrRestored) {
+		t.Fatalf("after %d failed starts: %v", MaxStarts, err)
+	}
+	if v, err := g.Current(); err != nil || v != "1.0.0" {
+		t.Errorf("the present version is %s, %v", v, err)
+	}
 }

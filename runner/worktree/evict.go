@@ -1,6 +1,7 @@
 package worktree
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -151,7 +152,7 @@ func (s *Store) cacheNow(ctx context.Context, id string, n int, recs []*record, 
 	}
 	out.Worktrees = max(out.Worktrees, len(registered))
 	if !out.Busy && out.Worktrees == 0 && out.Unclear == "" && !aside {
-		err := s.onlyHere(ctx, c, own, p.Rescue, &out.CacheEvidence)
+		err := s.onlyHere(ctx, c, own, p.Rescue, []string{"--remotes"}, &out.CacheEvidence)
 		var failed *gitError
 		if err != nil && ctx.Err() == nil && errors.As(err, &failed) {
 			out.Unclear, err = "git can't tell: "+oneLine(err), nil
@@ -165,36 +166,16 @@ func (s *Store) cacheNow(ctx context.Context, id string, n int, recs []*record, 
 }
 
 // onlyHere finds the refs of a cache whose commits are not known to be elsewhere. What was saved of files, and what was
-// left behind of commits, may go when it was kept for long enough; anything else never by itself.
-func (s *Store) onlyHere(ctx context.Context, c *cache, recs []*record, keep time.Duration, e *CacheEvidence) error {
+// left behind of commits, may go when it was kept for long enough; anything else never by itself. remotes are the arguments
+// of git for the refs of remotes that count.
+func (s *Store) onlyHere(ctx context.Context, c *cache, recs []*record, keep time.Duration, remotes []string, e *CacheEvidence) error {
 	if err := c.git.isSound(ctx, c.path); err != nil {
 		e.Unclear = oneLine(err)
 		return nil
 	}
-	var names []string
-	for _, rec := range recs {
-		for _, sha := range append(slices.Clone(rec.Published), rec.Base) {
-			if sha != "" {
-				names = append(names, sha+"^{commit}")
-			}
-		}
-	}
-	var not strings.Builder
-	if len(names) > 0 {
-		found, err := c.git.lookUp(ctx, c.path, names...)
-		if err != nil {
-			return err
-		}
-		for _, sha := range found {
-			if sha != "" {
-				not.WriteString("^" + sha + "\n")
-			}
-		}
-	}
-	beyond := func(sha string, more ...string) (string, error) {
-		args := append([]string{"rev-list", "--stdin"}, more...)
-		return c.git.run(ctx, call{dir: c.path, stdin: strings.NewReader(sha + "\n" + not.String()),
-			args: append(args, "--not", "--remotes", "--glob=refs/tugline/input", "--glob=refs/tugline/extra")})
+	beyond, err := c.beyond(ctx, recs, remotes)
+	if err != nil {
+		return err
 	}
 	refs, err := c.git.line(ctx, c.path, "for-each-ref", "--format=%(objecttype) %(objectname) %(committerdate:unix) %(refname)")
 	if err != nil {
@@ -234,6 +215,63 @@ func (s *Store) onlyHere(ctx context.Context, c *cache, recs []*record, keep tim
 		}
 	}
 	return s.onlyStashed(ctx, c, beyond, e)
+}
+
+// beyond gives a function that lists what a commit has that nothing else is known to have.
+func (c *cache) beyond(ctx context.Context, recs []*record, remotes []string) (func(sha string, more ...string) (string, error), error) {
+	var names []string
+	for _, rec := range recs {
+		for _, sha := range append(slices.Clone(rec.Published), rec.Base) {
+			if sha != "" {
+				names = append(names, sha+"^{commit}")
+			}
+		}
+	}
+	var not strings.Builder
+	if len(names) > 0 {
+		found, err := c.git.lookUp(ctx, c.path, names...)
+		if err != nil {
+			return nil, err
+		}
+		for _, sha := range found {
+			if sha != "" {
+				not.WriteString("^" + sha + "\n")
+			}
+		}
+	}
+	return func(sha string, more ...string) (string, error) {
+		args := append([]string{"rev-list", "--stdin"}, more...)
+		args = append(append(args, "--not", "--glob=refs/tugline/input", "--glob=refs/tugline/extra"), remotes...)
+		return c.git.run(ctx, call{dir: c.path, stdin: strings.NewReader(sha + "\n" + not.String()), args: args})
+	}, nil
+}
+
+// onlyTagged finds the tags whose commits are not known to be elsewhere.
+func (c *cache) onlyTagged(ctx context.Context, recs []*record, remotes []string) (tags []string, err error) {
+	beyond, err := c.beyond(ctx, recs, remotes)
+	if err != nil {
+		return nil, err
+	}
+	refs, err := c.git.line(ctx, c.path, "for-each-ref", "--format=%(refname) %(objectname) %(objecttype) %(*objectname) %(*objecttype)", "refs/tags")
+	if err != nil {
+		return nil, err
+	}
+	for l := range strings.Lines(refs) {
+		f := strings.Fields(l)
+		if len(f) < 3 {
+			continue
+		}
+		own := "?" // what is no commit has no history
+		if at := len(f) - 2; f[at+1] == "commit" {
+			if own, err = beyond(f[at], "--count"); err != nil {
+				return nil, err
+			}
+		}
+		if strings.TrimSpace(own) != "0" {
+			tags = append(tags, f[0]+" "+f[1])
+		}
+	}
+	return tags, nil
 }
 
 // onlyStashed looks at the stashes behind the newest, which no ref names.
@@ -306,6 +344,11 @@ func (s *Store) retainCache(ctx context.Context, c Cache, p Policy, out *Retaine
 		return c, false, err
 	}
 	if c.Do == Delete {
+		if c, err = s.askRemote(ctx, hold, c, recs, p); err != nil {
+			return c, false, err
+		}
+	}
+	if c.Do == Delete {
 		bytes := sizeOf(c.Path)
 		if err := s.evict(hold, c, recs); err != nil {
 			return c, false, err
@@ -325,6 +368,72 @@ func (s *Store) retainCache(ctx context.Context, c Cache, p Policy, out *Retaine
 	out.Packed++
 	now := s.now()
 	return c, false, errors.Join(os.WriteFile(mark, nil, 0o600), os.Chtimes(mark, now, now))
+}
+
+// askRemote fetches before a cache goes in which commits are proved by nothing but refs of the remote as they once were
+// or as an agent has made them: the remote itself says what it has. A remote that can't be asked keeps the cache.
+func (s *Store) askRemote(ctx context.Context, h *hold, c Cache, recs []*record, p Policy) (Cache, error) {
+	id, name := filepath.Base(filepath.Dir(c.Path)), filepath.Base(c.Path)
+	url := ""
+	var own []*record
+	for _, rec := range recs {
+		if rec.Cache == id && rec.Generation == name {
+			own = append(own, rec)
+			url = cmp.Or(url, rec.URL)
+		}
+	}
+	bare := s.cacheAt(id, name, url)
+	bare.hold = h
+	found := func(remotes, ofTags []string) (only, tags []string, err error) {
+		var e CacheEvidence
+		if err = s.onlyHere(ctx, bare, own, p.Rescue, remotes, &e); err == nil {
+			tags, err = bare.onlyTagged(ctx, own, ofTags)
+		}
+		return e.Only, tags, err
+	}
+	only, tags, err := found(nil, []string{"--remotes"})
+	if err != nil || len(only)+len(tags) == 0 {
+		return c, err
+	}
+	if url != "" {
+		has, err := s.remoteHas(ctx, bare, len(tags) > 0)
+		if ctx.Err() != nil {
+			return c, context.Cause(ctx)
+		}
+		if err != nil {
+			c.Decision = Decision{Do: Keep, Why: fmt.Sprintf("%d refs of it have commits of jobs, and the remote can't be asked whether it has them: %s", len(only)+len(tags), oneLine(err))}
+			return c, nil
+		}
+		remote := []string{"--glob=refs/remotes/origin"}
+		if only, tags, err = found(remote, remote); err != nil {
+			return c, err
+		}
+		tags = slices.DeleteFunc(tags, func(tag string) bool { return has[tag] })
+	}
+	if c.Only = append(only, tags...); len(c.Only) > 0 {
+		c.Decision = DecideCache(c.CacheEvidence, p.Keeps, s.now())
+	}
+	return c, nil
+}
+
+// remoteHas brings the branches of a remote up to date, and gives its tags, as "NAME OBJECT".
+func (s *Store) remoteHas(ctx context.Context, c *cache, tags bool) (map[string]bool, error) {
+	if err := s.scrub(ctx, c); err != nil {
+		return nil, err
+	}
+	err := s.transfer(ctx, c, Request{}, []string{"fetch", "--no-write-fetch-head", "--no-auto-gc", "--no-recurse-submodules", "--no-tags",
+		"--force", "--prune", "--upload-pack=git-upload-pack", "--", "origin", "+refs/heads/*:refs/remotes/origin/*"})
+	if err != nil || !tags {
+		return nil, err
+	}
+	out, err := c.git.run(ctx, call{dir: c.path, stall: s.git.stall, remote: c.url, args: []string{"ls-remote", "--tags", "--", c.url}})
+	has := map[string]bool{}
+	for l := range strings.Lines(out) {
+		if sha, name, ok := strings.Cut(strings.TrimSpace(l), "\t"); ok {
+			has[name+" "+sha] = true
+		}
+	}
+	return has, err
 }
 
 // evict deletes a cache, with the records of jobs that could be built again from it. The lock stays.

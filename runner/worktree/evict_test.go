@@ -250,3 +250,74 @@ func TestQuarantineStaysAndIsListed(t *testing.T) {
 		t.Errorf("a later job uses %s", third.rec.Generation)
 	}
 }
+
+// A ref of a remote proves nothing by itself: an agent may have made it, and what was pushed once may be gone. The remote
+// is asked before the last copy goes.
+func TestCachesStayWithWhatTheRemoteDoesNotHave(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		do   func(src string, tree *Tree)
+		goes bool
+	}{
+		{"a ref that the agent made", func(_ string, tree *Tree) {
+			commitFile(t, tree.Path, "x", "x")
+			run(t, tree.Path, "update-ref", "refs/remotes/origin/x", "HEAD")
+		}, false},
+		{"pushed elsewhere", func(_ string, tree *Tree) {
+			commitFile(t, tree.Path, "x", "x")
+			other := t.TempDir()
+			run(t, other, "init", "-q", "--bare")
+			run(t, other, "config", "core.hooksPath", "/dev/null")
+			run(t, tree.Path, "remote", "set-url", "origin", other)
+			run(t, tree.Path, "push", "-q", "origin", "HEAD:refs/heads/x")
+		}, false},
+		{"pushed, and deleted there", func(src string, tree *Tree) {
+			commitFile(t, tree.Path, "x", "x")
+			run(t, tree.Path, "push", "-q", "origin", "HEAD:refs/heads/x")
+			run(t, src, "branch", "-q", "-D", "x")
+		}, false},
+		{"pushed, and the remote is away", func(src string, tree *Tree) {
+			commitFile(t, tree.Path, "x", "x")
+			run(t, tree.Path, "push", "-q", "origin", "HEAD:refs/heads/x")
+			must(os.Rename(src, src+"-away"))
+		}, false},
+		{"a tag of a commit that HEAD never was at", func(_ string, tree *Tree) {
+			made := run(t, tree.Path, "commit-tree", "-m", "beside", "-p", "HEAD", "HEAD^{tree}")
+			run(t, tree.Path, "tag", "mine", made)
+		}, false},
+		{"such a tag, annotated", func(_ string, tree *Tree) {
+			made := run(t, tree.Path, "commit-tree", "-m", "beside", "-p", "HEAD", "HEAD^{tree}")
+			run(t, tree.Path, "tag", "-a", "-m", "mine", "mine", made)
+		}, false},
+		{"such a tag, pushed", func(_ string, tree *Tree) {
+			made := run(t, tree.Path, "commit-tree", "-m", "beside", "-p", "HEAD", "HEAD^{tree}")
+			run(t, tree.Path, "tag", "-a", "-m", "mine", "mine", made)
+			run(t, tree.Path, "push", "-q", "origin", "mine")
+		}, true},
+		{"pushed", func(_ string, tree *Tree) {
+			commitFile(t, tree.Path, "x", "x")
+			run(t, tree.Path, "push", "-q", "origin", "HEAD:refs/heads/x")
+		}, true},
+		{"pushed, and the branch went on", func(src string, tree *Tree) {
+			commitFile(t, tree.Path, "x", "x")
+			run(t, tree.Path, "push", "-q", "origin", "HEAD:refs/heads/x")
+			run(t, src, "checkout", "-q", "x")
+			commitFile(t, src, "y", "y")
+		}, true},
+	} {
+		src := origin(t)
+		k := keeping(t, nil)
+		tree := prepare(t, k.Store, Request{URL: src})
+		c.do(src, tree)
+		if out := k.pass(25 * hour); len(out.Deleted) != 1 {
+			t.Errorf("%s: %+v", c.name, out)
+		}
+		for range 2 {
+			out := k.pass(400 * hour)
+			if gone := !exists(k.cacheOf(tree).path); gone != c.goes {
+				t.Errorf("%s: gone is %v: %+v", c.name, gone, out)
+			}
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"tugline.dev/tugline/runner/probe"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -55,6 +56,30 @@ func (s *Store) examine(ctx context.Context, rec *record) (seen, error) {
 	return e, err
 }
 
+// wouldRun says by which programs of a repository's own configuration git would filter files that it looks at; "" is by
+// none. An agent may have written them: they are not run, and what they leave of a file proves nothing. Git LFS writes its
+// own there too.
+func (g git) wouldRun(ctx context.Context, dir string) (string, error) {
+	settings, err := g.list(ctx, dir, "config", "--show-scope", "--includes", "-z", "--get-regexp", `^filter\..*\.(clean|process)$`)
+	var failed *gitError
+	if errors.As(err, &failed) && failed.exit == 1 {
+		return "", nil // there is none
+	}
+	if err != nil {
+		return "", err
+	}
+	for i := 0; i+1 < len(settings); i += 2 {
+		key, value, _ := strings.Cut(settings[i+1], "\n")
+		if own := settings[i] == "local" || settings[i] == "worktree"; !own || value == "" || strings.HasPrefix(key, "filter.lfs.") && lfsForm().MatchString(value) {
+			continue
+		}
+		return fmt.Sprintf("its git configuration has a program of its own, %s, which is not run", key), nil
+	}
+	return "", nil
+}
+
+var lfsForm = lazily(`^git-lfs (clean -- %f|filter-process)( --skip)?$`)
+
 // lastUse gives when a workspace was used last: by an attempt, or by git for whoever works there by hand.
 func (s *Store) lastUse(rec *record) time.Time {
 	last := rec.At
@@ -77,6 +102,10 @@ func (s *Store) unlinked(rec *record) string {
 	if !isDir(rec.Admin) || !isDir(s.workspace(rec).common) {
 		return "git does not know it any more"
 	}
+	if at := probe.MountedIn(rec.Path); at != "" {
+		// What is behind it is somebody else's, and would go along.
+		return "another file system is mounted in it at " + at
+	}
 	if exists(filepath.Join(rec.Admin, "index.lock")) {
 		return "a git command is at work in it, or was cut off"
 	}
@@ -90,6 +119,9 @@ func (s *Store) examineGit(ctx context.Context, rec *record, e *seen) error {
 	}
 	defer done()
 	ws := s.workspace(rec)
+	if e.Unclear, err = ws.git.wouldRun(ctx, ws.top); err != nil || e.Unclear != "" {
+		return err
+	}
 	if ws.git, err = ws.git.aside(ctx, ws.top, tmp); err != nil {
 		return err
 	}
@@ -108,6 +140,11 @@ func (s *Store) examineGit(ctx context.Context, rec *record, e *seen) error {
 	snap, err := s.files(ctx, ws, tmp)
 	if err != nil {
 		return err
+	}
+	if len(snap.Conflicted) > 0 {
+		// The sides of a conflict are in the index alone.
+		e.Unclear = "it has conflicts that are not resolved"
+		return nil
 	}
 	clean, err := ws.isClean(ctx, rec, at.head, at.tree, snap)
 	if err != nil {
@@ -314,6 +351,9 @@ func (s *Store) inner(ctx context.Context, rec *record, snap *snapshot) (string,
 			return fmt.Sprintf("submodule %q is a repository of its own", path), nil
 		}
 		g := s.git.with("GIT_DIR="+admin, "GIT_WORK_TREE="+inner)
+		if why, err := g.wouldRun(ctx, inner); err != nil || why != "" {
+			return fmt.Sprintf("submodule %q can't be looked at: %s", path, why), err
+		}
 		dirty, err := g.line(ctx, inner, "status", "--porcelain", "--ignore-submodules=none")
 		if err != nil || dirty != "" {
 			return fmt.Sprintf("submodule %q has changes", path), nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +21,9 @@ var settings = []string{
 	"core.hooksPath=/dev/null", "core.fsmonitor=false", "core.askPass=", "core.safecrlf=false",
 	"core.commitGraph=false", "core.untrackedCache=false", "gc.auto=0", "maintenance.auto=false", "commit.gpgSign=false", "tag.gpgSign=false",
 	"push.gpgSign=false", "push.followTags=false", "fetch.recurseSubmodules=false", "submodule.recurse=false",
+	// An agent's settings must not have git pass over files: those outside of a sparse checkout, and changes that leave
+	// size and time alone.
+	"core.sparseCheckout=false", "core.trustctime=true", "core.checkStat=default", "core.ignoreStat=false",
 	"diff.ignoreSubmodules=dirty", "i18n.commitEncoding=UTF-8", "i18n.logOutputEncoding=UTF-8",
 	"status.showUntrackedFiles=normal", "advice.detachedHead=false",
 	// Without it git takes every update of a branch for a fast-forward.
@@ -82,6 +86,10 @@ func newGit(base []string, stall time.Duration) git {
 	}
 	for _, kv := range settings {
 		g.flags = append(g.flags, "-c", kv)
+	}
+	if runtime.GOOS != "darwin" {
+		// Names that differ in their case alone are files of their own here.
+		g.flags = append(g.flags, "-c", "core.ignoreCase=false")
 	}
 	if _, err := process.LookPath("git-lfs", env); err == nil {
 		g.lfs = true

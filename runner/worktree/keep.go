@@ -33,7 +33,7 @@ type Evidence struct {
 	Inner     string    // a repository inside of it whose history may be nowhere else
 	Own       int       // commits that neither the remote nor the hub is known to have
 	Dirty     bool      // it has files beyond its commit
-	Unsaved   int       // files of these that are too large to be saved, or can't be read
+	Unsaved   int       // files of these that are too large to be saved, can't be read, or have names that git refuses
 	UnsavedOf int64     // bytes of them
 	Rescue    string    // the ref under which exactly these files are
 	RescuedAt time.Time
@@ -66,7 +66,7 @@ func Decide(e Evidence, k Keeps, now time.Time) Decision {
 	case e.Unclear != "":
 		return Decision{Do: Look, Why: e.Unclear}
 	case e.Unsaved > 0:
-		return Decision{Do: Keep, Why: fmt.Sprintf("%d files with %d bytes are too large to be saved elsewhere, or can't be read", e.Unsaved, e.UnsavedOf)}
+		return Decision{Do: Keep, Why: fmt.Sprintf("%d files with %d bytes are too large to be saved elsewhere, can't be read, or have names that git refuses", e.Unsaved, e.UnsavedOf)}
 	case e.Dirty && e.Rescue == "":
 		return Decision{Do: Save, Why: "it has files that are not committed"}
 	case e.Inner != "":

@@ -20,7 +20,7 @@ type snapshot struct {
 	Index      string   // the index file that it was made with
 	Conflicted []string // paths with unresolved conflicts; the tree holds them with their markers
 	Nested     []string // directories that are repositories of their own; their files are in the tree as plain files
-	Left       []string // untracked files that are not in the tree: beyond the size limit, or unreadable
+	Left       []string // untracked files that are not in the tree: beyond the size limit, unreadable, or of a name that git refuses
 	LeftBytes  int64
 	Notes      []string
 }
@@ -56,7 +56,7 @@ func (w workspace) snapshot(ctx context.Context, tmp string, limit int64) (*snap
 	snap.Tree = tree
 	if len(snap.Left) > 0 {
 		shown := snap.Left[:min(len(snap.Left), 5)]
-		snap.Notes = append(snap.Notes, fmt.Sprintf("%d untracked files with %d bytes are not copied (too large or unreadable) and stay in the worktree only: %.300q", len(snap.Left), snap.LeftBytes, shown))
+		snap.Notes = append(snap.Notes, fmt.Sprintf("%d untracked files with %d bytes are not copied (too large, unreadable, or of a name that git refuses) and stay in the worktree only: %.300q", len(snap.Left), snap.LeftBytes, shown))
 	}
 	if len(snap.Nested) > 0 {
 		snap.Notes = append(snap.Notes, fmt.Sprintf("the worktree holds other git repositories; their files are saved, their history is not: %.300q", snap.Nested))
@@ -169,6 +169,9 @@ func (w workspace) addUntracked(ctx context.Context, g git, snap *snapshot, unde
 			return err
 		}
 	}
+	if err := w.leaveRefused(ctx, g, snap, under); err != nil {
+		return err
+	}
 	for i, repo := range nested {
 		at := filepath.Join(under, repo)
 		snap.Nested = append(snap.Nested, at)
@@ -186,6 +189,27 @@ func (w workspace) addUntracked(ctx context.Context, g git, snap *snapshot, unde
 		}
 		if _, err := g.line(ctx, dir, "read-tree", "--prefix="+repo+"/", tree); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// leaveRefused notes the untracked files that are not in the index although they were added: git refuses names such as
+// ".GIT" without failing.
+func (w workspace) leaveRefused(ctx context.Context, g git, snap *snapshot, under string) error {
+	rest, err := g.list(ctx, filepath.Join(w.top, under), "ls-files", "-z", "--others", "--exclude-standard")
+	if err != nil {
+		return err
+	}
+	left := make(map[string]bool, len(snap.Left))
+	for _, path := range snap.Left {
+		left[path] = true
+	}
+	for _, name := range rest {
+		path := filepath.Join(under, name)
+		st, err := os.Lstat(filepath.Join(w.top, path))
+		if err == nil && (st.Mode().IsRegular() || st.Mode()&fs.ModeSymlink != 0) && !left[path] {
+			snap.leave(path, st.Size())
 		}
 	}
 	return nil

@@ -42,7 +42,7 @@ var table = []struct{ pkg, may string }{
 	{"runner/probe", "runner/process shared/fleet"},
 	{"runner/update", "runner/process shared/fleet"},
 	{"runner/service", "installers runner/process shared/fleet"},
-	{"runner/worktree", "runner/process shared/fleet"},
+	{"runner/worktree", "runner/process runner/probe shared/fleet"},
 	{"runner/harness", "runner/process shared/fleet"},
 	{"runner/inventory", "shared/fleet"},
 	{"runner/attempt", "runner/journal runner/worktree runner/harness runner/process runner/probe shared/fleet shared/wire"},
