@@ -189,6 +189,35 @@ func TestRetainKeepsWhatIsNowhereElse(t *testing.T) {
 	}
 }
 
+// What an agent tells git to ignore in settings that all jobs of a cache share is ignored by nobody who may delete: only
+// the repository's own patterns and those of the owner count.
+func TestRetainSavesWhatSharedSettingsHide(t *testing.T) {
+	t.Parallel()
+	for name, hide := range map[string]func(tree *Tree, common string){
+		"info/exclude": func(_ *Tree, common string) { write(t, common+"/info/exclude", "*\n") },
+		"core.excludesFile": func(tree *Tree, common string) {
+			write(t, common+"/patterns", "*\n")
+			run(t, tree.Path, "config", "core.excludesFile", common+"/patterns")
+		},
+	} {
+		src := origin(t)
+		commitFile(t, src, ".gitignore", "*.o\n")
+		k := keeping(t, nil)
+		tree := prepare(t, k.Store, Request{URL: src})
+		common := k.cacheOf(tree).path
+		hide(tree, common)
+		write(t, tree.Path+"/notes", "work\n")
+		write(t, tree.Path+"/x.o", "built\n")
+		if out := k.pass(25 * hour); len(out.Saved) != 1 {
+			t.Errorf("%s: %+v", name, out)
+			continue
+		}
+		if got := run(t, common, "ls-tree", "-r", "--name-only", rescueRef("job1", fence1)); !strings.Contains(got, "notes") || strings.Contains(got, "x.o") {
+			t.Errorf("%s: saved are %q", name, got)
+		}
+	}
+}
+
 // Files that are not committed go under a rescue ref first, and the workspace stays seven days more.
 func TestRetainSavesFilesFirst(t *testing.T) {
 	t.Parallel()

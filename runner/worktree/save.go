@@ -1,8 +1,10 @@
 package worktree
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -62,24 +64,43 @@ func (s *Store) saveFiles(ctx context.Context, rec *record) error {
 	return nil
 }
 
-// files gives all that has to be saved of a workspace: its snapshot, and with it the ignored files that the owner names.
+// files gives all that has to be saved of a workspace: its snapshot, and with it the ignored files that the owner names,
+// and those that neither the repository nor the owner ignores, but settings that all jobs of a cache share.
 func (s *Store) files(ctx context.Context, ws workspace, tmp string) (*snapshot, error) {
 	snap, err := ws.snapshot(ctx, tmp, s.untrackedLimit)
-	if err != nil || len(s.rescueIgnored) == 0 {
-		return snap, err
-	}
-	ignored, err := ws.git.list(ctx, ws.top, "ls-files", "-z", "--others", "--ignored", "--exclude-standard")
 	if err != nil {
 		return nil, err
 	}
+	names, err := ws.hidden(ctx, snap)
+	if err != nil {
+		return nil, err
+	}
+	if len(s.rescueIgnored) > 0 {
+		ignored, err := ws.git.list(ctx, ws.top, "ls-files", "-z", "--others", "--ignored", "--exclude-standard")
+		if err != nil {
+			return nil, err
+		}
+		listed := make(map[string]bool, len(names))
+		for _, name := range names {
+			listed[name] = true
+		}
+		for _, name := range ignored {
+			if !listed[name] && slices.ContainsFunc(s.rescueIgnored, func(p string) bool {
+				base, _ := path.Match(p, path.Base(name))
+				whole, _ := path.Match(p, name)
+				return base || whole
+			}) {
+				names = append(names, name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return snap, nil
+	}
 	var named []untracked
-	for _, name := range ignored {
+	for _, name := range names {
 		st, err := os.Lstat(filepath.Join(ws.top, name))
-		if err != nil || !st.Mode().IsRegular() || !slices.ContainsFunc(s.rescueIgnored, func(p string) bool {
-			base, _ := path.Match(p, path.Base(name))
-			whole, _ := path.Match(p, name)
-			return base || whole
-		}) {
+		if err != nil || !st.Mode().IsRegular() && st.Mode()&fs.ModeSymlink == 0 {
 			continue
 		}
 		if !canRead(filepath.Join(ws.top, name)) {
@@ -95,4 +116,44 @@ func (s *Store) files(ctx context.Context, ws workspace, tmp string) (*snapshot,
 	}
 	snap.Tree, err = g.line(ctx, ws.top, "write-tree")
 	return snap, err
+}
+
+// hidden lists files that are not in a snapshot although neither the repository's own .gitignore nor the owner's file of
+// patterns ignores them: info/exclude and local settings of a cache are every job's to change, and hold for all of its jobs.
+func (w workspace) hidden(ctx context.Context, snap *snapshot) ([]string, error) {
+	args := []string{"ls-files", "-z", "--others", "--exclude-per-directory=.gitignore"}
+	if file := w.git.ownersPatterns(ctx, w.top); file != "" {
+		args = append(args, "--exclude-from="+file)
+	}
+	all, err := w.git.with("GIT_INDEX_FILE="+snap.Index).list(ctx, w.top, args...)
+	if err != nil {
+		return nil, err
+	}
+	left := make(map[string]bool, len(snap.Left))
+	for _, name := range snap.Left {
+		left[name] = true
+	}
+	return slices.DeleteFunc(all, func(name string) bool {
+		return left[name] || strings.HasSuffix(name, "/") // a repository, which is looked into by itself
+	}), nil
+}
+
+// ownersPatterns gives the file of patterns that the owner of this machine has git ignore everywhere; "" where there is none.
+func (g git) ownersPatterns(ctx context.Context, dir string) string {
+	file, err := g.line(ctx, dir, "config", "--global", "--type=path", "--get", "core.excludesFile")
+	if err != nil || file == "" {
+		env := func(name string) string {
+			for _, kv := range slices.Backward(g.env) {
+				if value, ok := strings.CutPrefix(kv, name+"="); ok {
+					return value
+				}
+			}
+			return ""
+		}
+		file = filepath.Join(cmp.Or(env("XDG_CONFIG_HOME"), filepath.Join(env("HOME"), ".config")), "git", "ignore")
+	}
+	if !filepath.IsAbs(file) || !exists(file) {
+		return ""
+	}
+	return file
 }
