@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"tugline.dev/tugline/runner/durable"
 )
 
 const (
@@ -90,7 +92,7 @@ func (f *footprints) learn(name string, bytes int64, now time.Time) error {
 	f.bound()
 	b, err := json.Marshal(footprintsFile{Version: footprintsVersion, Repos: f.repos})
 	if err == nil {
-		err = writeDurably(f.path, append(b, '\n'))
+		err = durable.Replace(f.path, append(b, '\n'), 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("keep what repositories take: %w", err)

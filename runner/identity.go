@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/crypto/nacl/box"
 
+	"tugline.dev/tugline/runner/durable"
 	"tugline.dev/tugline/shared/fleet"
 	"tugline.dev/tugline/shared/wire"
 )
@@ -107,7 +108,7 @@ func (id *identity) save(dir string) error {
 	if err != nil {
 		return fmt.Errorf("save the runner's identity: %w", err)
 	}
-	if err := writeDurably(identityFile(dir), append(b, '\n')); err != nil {
+	if err := durable.Replace(identityFile(dir), append(b, '\n'), 0o600); err != nil {
 		return fmt.Errorf("save the runner's identity: %w", err)
 	}
 	return nil

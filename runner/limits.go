@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"tugline.dev/tugline/runner/durable"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -76,7 +77,7 @@ func (r *Runner) takeLimits(l fleet.Limits) {
 	r.log.Info("limits for automation", "slots", l.Automation, "floor_select", l.Floors.Select, "floor_start", l.Floors.Start)
 	b, err := json.Marshal(limitsFile{Version: limitsVersion, Limits: l})
 	if err == nil {
-		err = writeDurably(r.limitsPath(), append(b, '\n'))
+		err = durable.Replace(r.limitsPath(), append(b, '\n'), 0o600)
 	}
 	if err != nil {
 		r.log.Warn("the limits of this runner can't be kept", "err", err)

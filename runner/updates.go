@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"tugline.dev/tugline/runner/attempt"
+	"tugline.dev/tugline/runner/durable"
 	"tugline.dev/tugline/runner/update"
 	"tugline.dev/tugline/shared/fleet"
 	"tugline.dev/tugline/shared/wire"
@@ -346,7 +347,7 @@ func Approve(dir string, w WaitingUpdate) error {
 	if err != nil {
 		return err
 	}
-	return writeDurably(approvedFile(dir), append(b, '\n'))
+	return durable.Replace(approvedFile(dir), append(b, '\n'), 0o600)
 }
 
 func readWaiting(file string) (w WaitingUpdate, err error) {
@@ -375,7 +376,7 @@ func (r *Runner) showWaiting(rel update.Release, waits bool) {
 	case waits && (err != nil || was != w):
 		b, err := json.Marshal(w)
 		if err == nil {
-			err = writeDurably(file, append(b, '\n'))
+			err = durable.Replace(file, append(b, '\n'), 0o600)
 		}
 		if err != nil {
 			r.log.Warn("what waits for the owner can't be shown", "err", err)

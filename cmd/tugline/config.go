@@ -16,6 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
+
+	"tugline.dev/tugline/runner/durable"
 )
 
 // contexts is the user's config.yaml: the hubs they work with.
@@ -84,27 +86,10 @@ func (a *app) saveContexts(c contexts) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return fail(exitFailed, "cannot write %s: %v", file, err)
 	}
-	if err := replaceFile(file, b, 0o600); err != nil {
+	if err := durable.Replace(file, b, 0o600); err != nil {
 		return fail(exitFailed, "cannot write %s: %v", file, err)
 	}
 	return nil
-}
-
-// replaceFile puts a file in place whole or not at all.
-func replaceFile(path string, b []byte, mode os.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
 }
 
 // spot says which hub is meant: flags, then the environment, then the current

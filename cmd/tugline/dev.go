@@ -18,6 +18,7 @@ import (
 
 	"tugline.dev/tugline/hub"
 	"tugline.dev/tugline/runner"
+	"tugline.dev/tugline/runner/durable"
 )
 
 // devRules are the owner's rules of a runner in development: repositories of this
@@ -142,7 +143,7 @@ func (d *dev) beside(ctx context.Context, h *hub.Hub, log *slog.Logger) error {
 	}
 	rules := runner.OwnerFile(cfg.Dir)
 	if _, err := os.Stat(rules); errors.Is(err, fs.ErrNotExist) {
-		if err := replaceFile(rules, []byte(devRules), 0o600); err != nil {
+		if err := durable.Replace(rules, []byte(devRules), 0o600); err != nil {
 			return err
 		}
 	}

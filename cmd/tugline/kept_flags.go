@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/pflag"
+
+	"tugline.dev/tugline/runner/durable"
 )
 
 // keptFlagsFile is where the data directory of a hub or a runner keeps how it was last
@@ -90,7 +92,7 @@ func keepFlags(f *pflag.FlagSet, dir string) error {
 	if was, err := os.ReadFile(path); err == nil && bytes.Equal(was, b) {
 		return nil
 	}
-	return replaceFile(path, b, 0o600)
+	return durable.Replace(path, b, 0o600)
 }
 
 // unkept is said where keepFlags failed.

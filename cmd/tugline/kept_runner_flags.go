@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
+	"tugline.dev/tugline/runner/durable"
 	"tugline.dev/tugline/runner/journal"
 )
 
@@ -45,7 +46,7 @@ func keepRunnerFlags(f *pflag.FlagSet, dir string) (undo func(error), err error)
 			os.Remove(path) // at worst it is read at the next start
 			return
 		}
-		_ = replaceFile(path, was, 0o600) // likewise
+		_ = durable.Replace(path, was, 0o600) // likewise
 	}
 	return undo, keepFlags(f, dir)
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"tugline.dev/tugline/runner/durable"
 )
 
 // localHub is a hub that this user started on this machine. One file each, so that two
@@ -60,7 +62,7 @@ func (a *app) keepLocalHub(l localHub) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(dir, localHubFile(l.Dir)), b, 0o600)
+	return durable.Replace(filepath.Join(dir, localHubFile(l.Dir)), b, 0o600)
 }
 
 // foundHere keeps a hub and says whether commands find it by themselves. That they do

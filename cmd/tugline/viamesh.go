@@ -16,6 +16,7 @@ import (
 
 	"tugline.dev/tugline/mesh"
 	"tugline.dev/tugline/runner"
+	"tugline.dev/tugline/runner/durable"
 	"tugline.dev/tugline/shared/fleet"
 	"tugline.dev/tugline/shared/wire"
 )
@@ -102,7 +103,7 @@ func (t *tunnel) save() error {
 	b, err := json.MarshalIndent(t.kept, "", "  ")
 	if err == nil {
 		if err = os.MkdirAll(filepath.Dir(t.file), 0o700); err == nil {
-			err = replaceFile(t.file, append(b, '\n'), 0o600)
+			err = durable.Replace(t.file, append(b, '\n'), 0o600)
 		}
 	}
 	if err != nil {

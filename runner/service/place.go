@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"tugline.dev/tugline/runner/durable"
 )
 
 // work is one run of an installation: each change is told, and then made unless it is
@@ -87,7 +89,7 @@ func (w *work) file(path string, text []byte, mode fs.FileMode) (changed bool, e
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
-		return put(path, text, mode)
+		return durable.Replace(path, text, mode)
 	})
 }
 
@@ -155,7 +157,7 @@ func (w *work) link(at, target string) error {
 	if err := os.Rename(fresh, at); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(at))
+	return durable.SyncDir(filepath.Dir(at))
 }
 
 // own gives a file to the service's user.
@@ -260,33 +262,7 @@ func copyProgram(from, to string, own func(string) error) error {
 		os.Remove(out.Name())
 		return err
 	}
-	return syncDir(dir)
-}
-
-// put writes a small file; a crash leaves the old one or the new one.
-func put(path string, text []byte, mode fs.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return durable.SyncDir(dir)
 }
 
 func digest(path string) (sum [sha256.Size]byte, err error) {

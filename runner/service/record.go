@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"tugline.dev/tugline/runner/durable"
 )
 
 const recordVersion = 1
@@ -77,7 +79,7 @@ const awayFile = "stood-down"
 
 // StoodDown leaves a note that the runner was sent away and does not come back by itself.
 func StoodDown(data, why string) error {
-	if err := put(filepath.Join(data, awayFile), []byte(why+"\n"), 0o600); err != nil {
+	if err := durable.Replace(filepath.Join(data, awayFile), []byte(why+"\n"), 0o600); err != nil {
 		return fmt.Errorf("note that the runner was sent away: %w", err)
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"aead.dev/minisign"
 	"github.com/minio/selfupdate"
 
+	"tugline.dev/tugline/runner/durable"
 	"tugline.dev/tugline/runner/process"
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -160,7 +161,7 @@ func (s *Store) place(ctx context.Context, rel Release, key string, from *source
 	}
 	s.step("tested", rel)
 	dir := s.versionDir(rel.Version)
-	if err := errors.Join(os.RemoveAll(dir), os.Rename(stage, dir), syncDir(filepath.Dir(dir))); err != nil {
+	if err := errors.Join(os.RemoveAll(dir), os.Rename(stage, dir), durable.SyncDir(filepath.Dir(dir))); err != nil {
 		return err
 	}
 	s.step("placed", rel)
@@ -223,7 +224,7 @@ func fetch(file string, rel Release, key string, from *source) error {
 	if st.Size() != rel.Size {
 		return fmt.Errorf("%d bytes of %d were written", st.Size(), rel.Size)
 	}
-	return errors.Join(syncFile(made), syncFile(minisig), os.Rename(made, file), syncDir(filepath.Dir(file)))
+	return errors.Join(syncFile(made), syncFile(minisig), os.Rename(made, file), durable.SyncDir(filepath.Dir(file)))
 }
 
 // selfTest has the new program tell what it is.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"tugline.dev/tugline/runner/durable"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -114,19 +115,10 @@ func (s *Store) save(r Record) error {
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(s.prefix, "."+recordFile+".new")
-	err = os.WriteFile(tmp, append(b, '\n'), 0o600)
-	if err == nil {
-		err = syncFile(tmp)
-	}
-	if err == nil {
-		err = os.Rename(tmp, filepath.Join(s.prefix, recordFile))
-	}
-	if err != nil {
-		_ = os.Remove(tmp)
+	if err := durable.Replace(filepath.Join(s.prefix, recordFile), append(b, '\n'), 0o600); err != nil {
 		return fmt.Errorf("keep how the update goes: %w", err)
 	}
-	return syncDir(s.prefix)
+	return nil
 }
 
 // change reads the record, changes and writes it.

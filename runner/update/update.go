@@ -23,6 +23,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"tugline.dev/tugline/runner/durable"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -104,7 +105,7 @@ func (s *Store) point(v string) error {
 		_ = os.Remove(tmp)
 		return err
 	}
-	return syncDir(s.prefix)
+	return durable.SyncDir(s.prefix)
 }
 
 // locked does what reads and changes the record, one process at a time.
@@ -146,14 +147,6 @@ func (s *Store) Prune() error {
 		}
 		return failed
 	})
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 func syncFile(file string) error {

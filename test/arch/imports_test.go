@@ -38,18 +38,19 @@ var table = []struct{ pkg, may string }{
 	{"hub/web", "hub/spool hub/blob hub/state hub/sched hub/circuit hub/retry hub/rollout shared/fleet shared/api"},
 	{"hub", "hub/* consensus installers mesh shared/fleet shared/wire shared/api"},
 	{"runner/process", "shared/fleet"},
+	{"runner/durable", ""},
 	{"runner/journal", "shared/fleet"},
 	{"runner/probe", "runner/process shared/fleet"},
-	{"runner/update", "runner/process shared/fleet"},
-	{"runner/service", "installers runner/process shared/fleet"},
+	{"runner/update", "runner/durable runner/process shared/fleet"},
+	{"runner/service", "installers runner/durable runner/process shared/fleet"},
 	{"runner/worktree", "runner/process runner/probe shared/fleet"},
 	{"runner/harness", "runner/process shared/fleet"},
 	{"runner/inventory", "shared/fleet"},
 	{"runner/attempt", "runner/journal runner/worktree runner/harness runner/process runner/probe shared/fleet shared/wire"},
-	{"runner", "runner/attempt runner/journal runner/inventory runner/probe runner/worktree runner/harness runner/process runner/update shared/fleet shared/wire"},
+	{"runner", "runner/attempt runner/durable runner/journal runner/inventory runner/probe runner/worktree runner/harness runner/process runner/update shared/fleet shared/wire"},
 	{"installers", ""},
 	{"cmd/tugline/supervisor", "runner/process"},
-	{"cmd/tugline", "cmd/tugline/supervisor hub hub/state mesh runner runner/attempt runner/harness runner/journal runner/probe runner/process runner/service runner/update runner/worktree consensus shared/*"},
+	{"cmd/tugline", "cmd/tugline/supervisor hub hub/state mesh runner runner/attempt runner/durable runner/harness runner/journal runner/probe runner/process runner/service runner/update runner/worktree consensus shared/*"},
 }
 
 // owners names the only packages that may import a costly dependency, tests aside.
