@@ -126,13 +126,15 @@ func TestHungDiskGivesLeadershipAway(t *testing.T) {
 				}
 				leader := l.leader()
 				id := leader.cfg.NodeID
-				ended := make(chan error, 1)
+				works, ended := make(chan bool, 2), make(chan error, 2)
 				go leader.WhileLeader(t.Context(), func(ctx context.Context) error {
+					works <- true
 					<-ctx.Done()
 					ended <- context.Cause(ctx)
 					return nil
 				})
 				mustPropose(t, leader, "before")
+				<-works // else it might never begin, with the disk as it is from here on
 				<-slow[id]
 				slow[id] <- hang
 				begun := time.Now()
