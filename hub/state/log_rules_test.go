@@ -32,16 +32,7 @@ func writeRulesLog(t *testing.T) []byte {
 				a, f = as[0], as[0].Fence
 			}
 			g.try(aim(c.make(g, j, f, a), f))
-			g.try(&CancelJob{Job: gridJob, Abandon: true})
-			for _, tu := range g.job(gridJob).Turns {
-				for _, a := range tu.Attempts {
-					g.try(&SealLog{Job: gridJob, Fence: a.Fence})
-				}
-			}
-			g.do(&Expire{Jobs: []fleet.JobID{gridJob}, Limit: 5, AuditAge: time.Minute})
-			if _, left := g.m.View().Job(gridJob); left {
-				t.Fatalf("the job of %q is still there: %s", s.name, describe(g))
-			}
+			g.clearGrid(t, s.name)
 		}
 	}
 	return written(g)

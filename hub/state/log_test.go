@@ -108,18 +108,24 @@ func writeClusterLog(t *testing.T) []byte {
 				g.try(aim(c.make(g, j, f, a), f))
 			}
 		}
-		g.try(&CancelJob{Job: gridJob, Abandon: true})
-		for _, tu := range g.job(gridJob).Turns {
-			for _, a := range tu.Attempts {
-				g.try(&SealLog{Job: gridJob, Fence: a.Fence})
-			}
-		}
-		g.do(&Expire{Jobs: []fleet.JobID{gridJob}, Limit: 5, AuditAge: time.Minute})
-		if _, left := g.m.View().Job(gridJob); left {
-			t.Fatalf("the job of %q is still there: %s", s.name, describe(g))
-		}
+		g.clearGrid(t, s.name)
 	}
 	return written(g)
+}
+
+// clearGrid ends the job of a situation and has it forgotten, so that the next can take its name.
+func (g *rig) clearGrid(t *testing.T, situation string) {
+	t.Helper()
+	g.try(&CancelJob{Job: gridJob, Abandon: true})
+	for _, tu := range g.job(gridJob).Turns {
+		for _, a := range tu.Attempts {
+			g.try(&SealLog{Job: gridJob, Fence: a.Fence})
+		}
+	}
+	g.do(&Expire{Jobs: []fleet.JobID{gridJob}, Limit: 5, AuditAge: time.Minute})
+	if _, left := g.m.View().Job(gridJob); left {
+		t.Fatalf("the job of %q is still there: %s", situation, describe(g))
+	}
 }
 
 // writeLog makes a log with every command, in situations and by all commands.
