@@ -259,12 +259,15 @@ func (w *world) take(tree *Tree) inventory {
 			}
 		}
 	}
-	if !isDir(tree.Path) && isDir(tree.rec.Admin) {
+	// The log of a workspace whose link was replaced is still there, and other workspaces of its cache see it.
+	if isDir(tree.rec.Admin) {
 		if been, err := w.s.workspace(tree.rec).visited(); err == nil {
 			for sha := range been {
 				inv.commits[sha] = tree.Path
 			}
 		}
+	}
+	if !isDir(tree.Path) {
 		return inv
 	}
 	_ = filepath.WalkDir(tree.Path, func(path string, d fs.DirEntry, err error) error {
