@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // A snapshot is the content of a workspace as a tree object: tracked files as they are and untracked ones that are not
@@ -69,9 +70,9 @@ func (w workspace) snapshot(ctx context.Context, tmp string, limit int64) (*snap
 func (w workspace) startIndex(ctx context.Context, g git, snap *snapshot) error {
 	err := copyIndex(filepath.Join(w.gitDir, "index"), snap.Index)
 	if err == nil {
-		var entries []string
-		if entries, err = g.list(ctx, w.top, "ls-files", "-z", "-v", "--stage"); err == nil {
-			return w.unhide(ctx, g, entries, snap)
+		var listed []string
+		if listed, err = g.list(ctx, w.top, "ls-files", "-z", "-v", "--stage", "--debug"); err == nil {
+			return w.unhide(ctx, g, indexed(listed), snap)
 		}
 		snap.Notes = append(snap.Notes, "the index was damaged and is built anew")
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -95,32 +96,69 @@ func (w workspace) startIndex(ctx context.Context, g git, snap *snapshot) error 
 	return err
 }
 
-// unhide notes conflicts, and clears the marks by which git would pass over changes of a file that is there. An entry
-// reads "TAG MODE SHA STAGE TAB PATH".
-func (w workspace) unhide(ctx context.Context, g git, entries []string, snap *snapshot) error {
-	var assumed, skipped strings.Builder
-	for _, e := range entries {
-		meta, path, ok := strings.Cut(e, "\t")
-		if !ok || len(meta) < 2 {
-			continue
+// An entry of an index: "TAG MODE SHA STAGE" with the time at which git last knew its file's state to have changed.
+type entry struct {
+	meta, path string
+	sec, nsec  int64
+}
+
+// indexed reads what `git ls-files -z -v --stage --debug` prints: entries, each with lines about it between its path and
+// the next entry. What is not understood has no time, so that its file is read.
+func indexed(listed []string) []entry {
+	var entries []entry
+	for _, part := range listed {
+		about, next := "", part
+		for range 5 {
+			line, rest, ok := strings.Cut(next, "\n")
+			if !ok || !strings.HasPrefix(line, "  ") {
+				break
+			}
+			about, next = about+line+"\n", rest
 		}
-		if !strings.HasSuffix(meta, " 0") && (len(snap.Conflicted) == 0 || snap.Conflicted[len(snap.Conflicted)-1] != path) {
-			snap.Conflicted = append(snap.Conflicted, path)
+		if last := len(entries) - 1; last >= 0 {
+			if _, err := fmt.Sscanf(about, "  ctime: %d:%d\n", &entries[last].sec, &entries[last].nsec); err != nil {
+				entries[last].sec, entries[last].nsec = 0, 0
+			}
 		}
-		tag := meta[0]
-		if tag >= 'a' && tag <= 'z' {
-			assumed.WriteString(path + "\x00")
-		}
-		if (tag == 'S' || tag == 's') && exists(filepath.Join(w.top, path)) {
-			skipped.WriteString(path + "\x00")
+		if meta, path, ok := strings.Cut(next, "\t"); ok && len(meta) > 2 {
+			entries = append(entries, entry{meta: meta, path: path})
 		}
 	}
-	for flag, paths := range map[string]string{"--no-assume-unchanged": assumed.String(), "--no-skip-worktree": skipped.String()} {
-		if paths == "" {
+	return entries
+}
+
+// unhide notes conflicts, and has git look at what it would pass over of the files that are there: entries marked to be
+// passed over, and files that were changed within the second of their last known state. Git compares whole seconds.
+func (w workspace) unhide(ctx context.Context, g git, entries []entry, snap *snapshot) error {
+	var assumed, skipped, touched strings.Builder
+	for _, e := range entries {
+		if !strings.HasSuffix(e.meta, " 0") {
+			if len(snap.Conflicted) == 0 || snap.Conflicted[len(snap.Conflicted)-1] != e.path {
+				snap.Conflicted = append(snap.Conflicted, e.path)
+			}
 			continue
 		}
-		_, err := g.run(ctx, call{dir: w.top, args: []string{"update-index", flag, "-z", "--stdin"}, stdin: strings.NewReader(paths)})
-		if err != nil {
+		st, err := os.Lstat(filepath.Join(w.top, e.path))
+		there := err == nil
+		tag := e.meta[0]
+		if tag >= 'a' && tag <= 'z' {
+			assumed.WriteString(e.path + "\x00")
+		}
+		if (tag == 'S' || tag == 's') && there {
+			skipped.WriteString(e.path + "\x00")
+		}
+		if there && !st.IsDir() && !time.Unix(e.sec, e.nsec).Equal(changed(st)) {
+			touched.WriteString(e.meta[2:] + "\t" + e.path + "\x00")
+		}
+	}
+	for _, of := range []struct{ flag, stdin string }{
+		{"--no-assume-unchanged --stdin", assumed.String()}, {"--no-skip-worktree --stdin", skipped.String()}, {"--index-info", touched.String()},
+	} {
+		if of.stdin == "" {
+			continue
+		}
+		args := append([]string{"update-index", "-z"}, strings.Fields(of.flag)...)
+		if _, err := g.run(ctx, call{dir: w.top, args: args, stdin: strings.NewReader(of.stdin)}); err != nil {
 			return err
 		}
 	}

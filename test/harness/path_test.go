@@ -236,6 +236,7 @@ func (p *place) env(k task) (flags []string) {
 // result is a followed job.
 type result struct {
 	api.Job
+	nonce        string // of its task, where do has given it
 	code         int
 	stdout, errs string
 }
@@ -246,7 +247,9 @@ var summaryRE = regexp.MustCompile(`(?m)^job ([0-9a-z]{26}) `)
 // do gives a task, follows it to its end and reads its record.
 func (p *place) do(k task) result {
 	p.T.Helper()
-	return p.followed(p.args(k)...)
+	r := p.followed(p.args(k)...)
+	r.nonce = k.run()
+	return r
 }
 
 func (p *place) followed(args ...string) result {

@@ -84,7 +84,7 @@ func (p *place) promptUnseen(k task) {
 // left lists the processes of a task's commands and of its CLI.
 func (p *place) left(k task, id string) (out []string) {
 	for _, line := range p.Marked() {
-		if strings.Contains(line, "tugline-"+k.run()) || strings.Contains(line, "tugline-child-"+k.run()) || strings.Contains(line, "/"+id+"/") {
+		if strings.Contains(line, "tugline-"+k.run()+" ") || strings.Contains(line, "tugline-child-"+k.run()+" ") || strings.Contains(line, "/"+id+"/") {
 			out = append(out, line)
 		}
 	}
