@@ -51,7 +51,7 @@ func sampleJobs() []api.Job {
 		{ID: "01jreview", Kind: fleet.KindAgent, State: fleet.NeedsReview, Harness: "codex", Runner: "mini", CreatedAt: *before(50 * time.Hour), StartedAt: before(50 * time.Hour), FinishedAt: before(49 * time.Hour), Turn: 1, Attempt: 1,
 			Verdict: &fleet.Verdict{Decision: fleet.Ask, Reasons: []string{"no new commit and no closure note"}, By: "gate"}, Evidence: &fleet.Evidence{}},
 		{ID: "01jfailed", Kind: fleet.KindExec, State: fleet.Failed, Harness: "exec", Runner: "mini", CreatedAt: *before(9 * 24 * time.Hour), StartedAt: before(9 * 24 * time.Hour), FinishedAt: before(9*24*time.Hour - 90*time.Second),
-			Turn: 1, Attempt: 1, Exit: &fleet.Exit{Code: -1, Signal: "KILL", Reason: "timeout"}, ExitCode: &one, Verdict: &fleet.Verdict{Decision: fleet.Reject, Reasons: []string{strings.Repeat("very long reason ", 12)}, By: "t-2"}},
+			Turn: 1, Attempt: 1, Exit: &fleet.Exit{Code: -1, Signal: "KILL", Reason: "timeout"}, ExitCode: &one, Verdict: &fleet.Verdict{Decision: fleet.Reject, Reasons: []string{strings.Repeat("very long reason ", 12)}, By: "t-2"}, VerdictByName: "ada"},
 		{ID: "01jlost", Kind: fleet.KindAgent, State: fleet.Lost, Harness: "opencode", Runner: "laptop\x1b[31m", CreatedAt: *before(time.Hour), StartedAt: before(time.Hour), Reason: fleet.Reason{Code: "lost", Detail: "no word for 10 m"},
 			FailureClass: fleet.ClassQuotaExhausted, ResetAt: before(-time.Hour), Turn: 1, Attempt: 1},
 		{ID: "01jcancelling", Kind: fleet.KindExec, State: fleet.Running, Harness: "exec", Runner: "dev", CreatedAt: *before(time.Hour), StartedAt: before(time.Hour), CancelAt: before(3 * time.Minute),

@@ -220,7 +220,7 @@ func verdictLine(j *api.Job) string {
 		text += ": " + strings.Join(j.Verdict.Reasons, "; ")
 	}
 	if by := j.Verdict.By; by != "" && by != "gate" {
-		text += " (by " + by + ")"
+		text += " (by " + first(j.VerdictByName, by) + ")"
 	}
 	return cut(line(text), 400)
 }

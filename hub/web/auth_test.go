@@ -145,7 +145,10 @@ func TestNamesOfTokens(t *testing.T) {
 	c := get[api.Circuit](w, ask("POST", "/v1/circuits/open", api.OpenCircuit{Scope: fleet.ScopeHost, Runner: "lead", Reason: "call"}))
 	r := get[api.Runner](w, ask("POST", "/v1/runners/lead/cordon", api.Cordon{Reason: "backup"}))
 	a := get[api.AuditRecords](w, ask("GET", "/v1/audit?limit=1", nil)).Records[0]
-	for _, got := range [][2]string{{j.Actor, j.ActorName}, {c.Actor, c.ActorName}, {r.Hold.Actor, r.Hold.ActorName}, {a.Actor, a.ActorName}} {
+	w.must(&state.FinishAttempt{Job: j.ID, Fence: w.running(j.ID, "r-lead"), Exit: fleet.Exit{Reason: "exited"}, StartedAt: time.Now(), FinishedAt: time.Now(),
+		Verdict: &fleet.Verdict{Decision: fleet.Ask, By: "gate"}})
+	v := get[api.Job](w, ask("POST", "/v1/jobs/"+string(j.ID)+"/accept", nil))
+	for _, got := range [][2]string{{v.Verdict.By, v.VerdictByName}, {j.Actor, j.ActorName}, {c.Actor, c.ActorName}, {r.Hold.Actor, r.Hold.ActorName}, {a.Actor, a.ActorName}} {
 		if got != [2]string{"t-named", "ida's laptop"} {
 			t.Errorf("told as %q", got)
 		}

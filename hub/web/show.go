@@ -30,6 +30,9 @@ func (x *sight) show(j *fleet.Job) api.Job {
 		Actor: j.Actor, ActorName: x.v.ActorName(j.Actor), Revision: j.Revision, FinishedAt: tu.EndedAt,
 	}
 	s.choices(&out, j, tu)
+	if tu.Verdict != nil {
+		out.VerdictByName = x.v.ActorName(tu.Verdict.By)
+	}
 	if r := j.Spec.Repo; r != nil {
 		out.Repo, out.BaseCommit, out.Branch = r.URL, r.BaseCommit, branchOf(j)
 		if out.Repo == "" {

@@ -72,6 +72,7 @@ type Job struct {
 	FailureClass  fleet.FailureClass `json:"failure_class"`
 	ResetAt       *time.Time         `json:"reset_at,omitempty"`
 	Verdict       *fleet.Verdict     `json:"verdict"`
+	VerdictByName string             `json:"verdict_by_name,omitempty" doc:"of the token of whoever gave the verdict, where a person did"`
 	Evidence      *fleet.Evidence    `json:"evidence"`
 	Usage         Usage              `json:"usage"`
 	Log           fleet.LogState     `json:"log"`
