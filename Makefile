@@ -25,7 +25,7 @@ check: ## formatting, vet, the shape of the tree
 	$(GO) vet ./...
 	$(GO) vet -tags harness,soak ./test/harness ./test/e2e ./test/fault
 	$(GO) vet -tags fault ./cmd/tugline
-	$(GO) vet -tags installers ./test/installers
+	$(GO) vet -tags installers,soak ./test/installers
 	$(GO) vet -tags bench ./hub ./consensus ./test/bench
 	$(GO) test ./test/arch
 
@@ -61,6 +61,9 @@ soak: ## the long forms of what CI samples; SOAK says how many worlds of the clu
 	$(GO) test -count=1 -timeout 60m -tags soak -run Soak ./test/e2e
 	test/fault/packages.sh
 	$(GO) test -count=1 -timeout 60m -tags soak -parallel 3 -run Soak ./test/fault
+	test/installers/packages.sh
+	$(GO) test -count=1 -timeout 30m -tags installers,soak -run Soak ./test/installers
+	$(GO) test -count=1 ./installers -sparse 1
 	test/harness/install.sh
 	$(GO) test -count=1 -timeout 60m -parallel 4 -tags harness,soak ./test/harness
 

@@ -56,7 +56,7 @@ func (h *Hub) newWeb() *web.Server {
 		Keys: h.showKeys, Rotate: h.rotate, RotateMesh: h.RotateMesh, Runners: runners, Version: h.cfg.Version, Logger: h.log,
 		HealthHistory: h.healthHistory,
 		Sessions:      h.errands.sessions, LastSessions: h.errands.last, Session: h.errands.session,
-		InstallLine: h.InstallLine, Script: h.installScript, Program: h.program,
+		InstallLine: h.InstallLine, Script: h.installScript, Program: h.program, Signature: h.signature,
 		HubTicket: h.hubTicket, MeshTicket: h.meshTicket, Guest: guestKey, Cluster: h, Archives: h,
 	}
 	if h.peers != nil {

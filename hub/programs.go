@@ -9,8 +9,10 @@ import (
 	"debug/buildinfo"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -107,6 +109,65 @@ func (p *programs) sameBuild(path, platform string) error {
 	return nil
 }
 
+// signature gives that of the program for a platform: of a release with the same bytes,
+// or of the file beside it. Whether it is a good one is for whoever gets it to say.
+func (p *programs) signature(platform string, releases []*fleet.Release) (string, error) {
+	path, sum, err := p.of(platform)
+	if err != nil {
+		return "", err
+	}
+	for _, rel := range releases {
+		for _, f := range rel.Files {
+			if f.SHA256 == sum && f.OS+"-"+f.Arch == platform {
+				return f.Signature, nil
+			}
+		}
+	}
+	beside := []string{path + ".minisig"}
+	if p.dir != "" {
+		beside = append(beside, filepath.Join(p.dir, "tugline-"+platform+".minisig"))
+	}
+	for _, file := range beside {
+		switch b, err := readSome(file, fleet.MaxSignature); {
+		case err == nil:
+			return string(b), nil
+		case !errors.Is(err, fs.ErrNotExist):
+			return "", fmt.Errorf("read the signature of the program for %s: %w", platform, err)
+		}
+	}
+	return "", fmt.Errorf("this hub has no signature of the program for %s: %w", platform, fleet.NotFound)
+}
+
+// readSome reads a file of at most so many bytes.
+func readSome(file string, most int64) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(b)) > most {
+		err = fmt.Errorf("%s has more than %d bytes", file, most)
+	}
+	return b, err
+}
+
+// describe writes into a ticket what there is for runners: sums, and whether the programs
+// are signed by the cluster's key.
+func (p *programs) describe(t *wire.Ticket, key string, releases []*fleet.Release) (wrong []error) {
+	t.ReleaseKey = key
+	t.Programs, wrong = p.sums()
+	t.Signed = map[string]bool{}
+	for platform := range t.Programs {
+		_, err := p.signature(platform, releases)
+		t.Signed[platform] = err == nil && key != ""
+		if err != nil && !errors.Is(err, fleet.NotFound) {
+			wrong = append(wrong, err)
+		}
+	}
+	return wrong
+}
+
 // sums gives those of all platforms for which there is a program.
 func (p *programs) sums() (all map[string]fleet.Digest, wrong []error) {
 	all = map[string]fleet.Digest{}
@@ -138,6 +199,11 @@ func sumOf(path string) (fleet.Digest, error) {
 // program gives one to a machine that asks.
 func (h *Hub) program(os, arch string) (string, fleet.Digest, error) {
 	return h.programs.of(os + "-" + arch)
+}
+
+// signature gives that of a program, for a machine that holds itself against it.
+func (h *Hub) signature(os, arch string) (string, error) {
+	return h.programs.signature(os+"-"+arch, h.entries.View().Releases())
 }
 
 // installScript is install.sh, with a last line that says where it came from.

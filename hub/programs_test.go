@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"tugline.dev/tugline/shared/fleet"
+	"tugline.dev/tugline/shared/wire"
 )
 
 // other is a platform that is not this one.
@@ -62,6 +64,59 @@ func TestProgramsForRunners(t *testing.T) {
 	for _, platform := range []string{"plan9-386", "../self-", other() + "/../self"} {
 		if path, _, err := p.of(platform); path != "" || !errors.Is(err, fleet.NotFound) {
 			t.Errorf("for %q it gives %s, %v", platform, path, err)
+		}
+	}
+}
+
+// A ticket says which programs are signed: of a release with the same bytes, or by a file
+// beside them; and that none is, where the cluster has no key.
+func TestTicketsSayWhichProgramsAreSigned(t *testing.T) {
+	dir, own := t.TempDir(), runtime.GOOS+"-"+runtime.GOARCH
+	self := filepath.Join(dir, "self")
+	if err := os.WriteFile(self, []byte("one"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p := programs{self: self, dir: dir}
+	_, sum, err := p.of(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := func(sum fleet.Digest, system string) []*fleet.Release {
+		return []*fleet.Release{{Version: "1.4.0", Files: []fleet.ReleaseFile{{OS: system, Arch: runtime.GOARCH, SHA256: sum, Signature: "of the release"}}}}
+	}
+	for _, k := range []struct {
+		name     string
+		key      string
+		releases []*fleet.Release
+		beside   string // file of a signature
+		size     int
+		signed   bool
+		text     string
+		wrong    int
+	}{
+		{"nothing", "a key", nil, "", 0, false, "", 0},
+		{"a release of it", "a key", release(sum, runtime.GOOS), "", 0, true, "of the release", 0},
+		{"a release of it, and no key", "", release(sum, runtime.GOOS), "", 0, false, "of the release", 0},
+		{"a release of other bytes", "a key", release(fleet.Digest(strings.Repeat("0", 64)), runtime.GOOS), "", 0, false, "", 0},
+		{"a release for another platform", "a key", release(sum, "plan9"), "", 0, false, "", 0},
+		{"beside it", "a key", nil, "self.minisig", 5, true, "sssss", 0},
+		{"beside the others", "a key", nil, "tugline-" + own + ".minisig", 5, true, "sssss", 0},
+		{"one that is too long", "a key", nil, "self.minisig", fleet.MaxSignature + 1, false, "", 1},
+		{"the release before the file", "a key", release(sum, runtime.GOOS), "self.minisig", 5, true, "of the release", 0},
+	} {
+		if k.beside != "" {
+			if err := os.WriteFile(filepath.Join(dir, k.beside), bytes.Repeat([]byte("s"), k.size), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var ticket wire.Ticket
+		wrong := p.describe(&ticket, k.key, k.releases)
+		text, _ := p.signature(own, k.releases)
+		if signed, told := ticket.Signed[own]; !told || signed != k.signed || text != k.text || len(wrong) != k.wrong || ticket.ReleaseKey != k.key || ticket.Programs[own] != sum {
+			t.Errorf("%s: the ticket says %+v, wrong is %v, the signature %q", k.name, ticket, wrong, text)
+		}
+		if k.beside != "" {
+			os.Remove(filepath.Join(dir, k.beside))
 		}
 	}
 }

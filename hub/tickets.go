@@ -18,10 +18,9 @@ import (
 func (h *Hub) ticket(secret string, expires time.Time) (text, command string) {
 	t := h.runnerTicket(secret, expires)
 	if h.cfg.Program != "" {
-		var wrong []error
-		t.Programs, wrong = h.programs.sums()
-		for _, err := range wrong {
-			h.log.Warn("a program is not offered to runners", "err", err)
+		v := h.entries.View()
+		for _, err := range h.programs.describe(&t, fleet.ReleaseKeyOf(v.Meta().Settings), v.Releases()) {
+			h.log.Warn("a program is not offered to runners, or without its signature", "err", err)
 		}
 	}
 	text = t.String()

@@ -5,7 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"flag"
 	"fmt"
+	"io"
+	"log"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -28,8 +32,10 @@ type site struct {
 	dir     string
 	srv     *httptest.Server
 	asked   atomic.Int64
-	program string // what is served: a script that notes how it was run
-	path    string // PATH of whoever runs it
+	program string            // what is served: a script that notes how it was run
+	cut     func(try int) int // after how many bytes of an answer the connection ends; negative: it goes on
+	plain   bool              // it knows no ranges
+	path    string            // PATH of whoever runs it
 	pin     string
 }
 
@@ -38,12 +44,21 @@ func newSite(t *testing.T) *site {
 	s := &site{t: t, dir: t.TempDir(), path: "/usr/bin:/bin"}
 	s.program = fmt.Sprintf("#!/bin/sh\nprintf '%%s\\n' \"$PATH\" \"$@\" >'%[1]s/ran'\ncat >'%[1]s/stdin'\n", s.dir)
 	s.srv = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.asked.Add(1)
+		try := s.asked.Add(1)
 		if want := "/v1/binaries/" + runtime.GOOS + "/" + runtime.GOARCH; r.URL.Path != want {
 			t.Errorf("it asks for %s, want %s", r.URL.Path, want)
 		}
-		w.Write([]byte(s.program))
+		if s.plain {
+			r.Header.Del("Range")
+		}
+		if s.cut != nil {
+			if n := s.cut(int(try)); n >= 0 {
+				w = &short{w, n}
+			}
+		}
+		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(s.program))
 	}))
+	s.srv.Config.ErrorLog = log.New(io.Discard, "", 0)
 	t.Cleanup(s.srv.Close)
 	sum := sha256.Sum256(s.srv.Certificate().RawSubjectPublicKeyInfo)
 	s.pin = "sha256//" + base64.StdEncoding.EncodeToString(sum[:])
@@ -53,6 +68,22 @@ func newSite(t *testing.T) *site {
 		}
 	}
 	return s
+}
+
+// short is an answer that breaks off.
+type short struct {
+	http.ResponseWriter
+	left int
+}
+
+func (s *short) Write(p []byte) (int, error) {
+	if len(p) <= s.left {
+		s.left -= len(p)
+		return s.ResponseWriter.Write(p)
+	}
+	s.ResponseWriter.Write(p[:s.left])
+	s.ResponseWriter.(http.Flusher).Flush()
+	panic(http.ErrAbortHandler)
 }
 
 // ticket names the program, as a hub does beside others.
@@ -216,13 +247,59 @@ func TestTheScriptRunsNothingElse(t *testing.T) {
 	}
 }
 
+// A download that breaks off goes on from there, or begins anew where that can't be; one
+// that breaks off again and again is given up.
+func TestTheScriptGoesOnWithADownload(t *testing.T) {
+	for _, k := range []struct {
+		name  string
+		cut   func(s *site, try int) int
+		plain bool
+		fails bool
+	}{
+		{"cut at random", func(s *site, try int) int {
+			if try > 3 {
+				return -1
+			}
+			return rand.IntN(len(s.program) / 4)
+		}, false, false},
+		{"no ranges", func(s *site, try int) int {
+			if try > 1 {
+				return -1
+			}
+			return len(s.program) / 2
+		}, true, false},
+		{"nothing but breaks", func(*site, int) int { return 10 }, false, true},
+	} {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			s.program += strings.Repeat("# and what makes it long\n", 20_000)
+			s.plain, s.cut = k.plain, func(try int) int { return k.cut(s, try) }
+			out, code := s.run("/bin/sh", s.script(), s.ticket())
+			args, _ := s.ran()
+			if k.fails && (code == 0 || args != nil || !strings.Contains(out, "could not be fetched") || s.asked.Load() != 6) {
+				t.Errorf("exit %d after %d requests, ran %q\n%s", code, s.asked.Load(), args, out)
+			}
+			if !k.fails && (code != 0 || args == nil || s.asked.Load() < 2) {
+				t.Errorf("exit %d after %d requests\n%s", code, s.asked.Load(), out)
+			}
+			if left := s.left(); len(left) > 0 {
+				t.Errorf("it left %q", left)
+			}
+		})
+	}
+}
+
+var sparse = flag.Int("sparse", 13, "within its functions the script is cut at every so many bytes")
+
 // A script that was cut short, wherever, does nothing.
 func TestAScriptThatWasCutShortDoesNothing(t *testing.T) {
 	s := newSite(t)
 	whole, k := s.script(), s.ticket()
 	last := strings.LastIndex(strings.TrimSuffix(whole, "\n"), "\n")
+	first := rand.IntN(*sparse)
 	for at := 0; at < len(whole)-1; at++ {
-		if at < last && at%13 != 0 {
+		if at < last && at%*sparse != first {
 			continue // within the functions it is all the same
 		}
 		out, _ := s.run("/bin/sh", whole[:at], k)

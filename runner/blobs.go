@@ -11,23 +11,40 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"tugline.dev/tugline/shared/fleet"
 	"tugline.dev/tugline/shared/wire"
 )
 
-const partTime = 5 * time.Minute // of one part of a blob, either way
+const (
+	partTime  = 5 * time.Minute // of one part of a blob on its way to the hub
+	stallTime = time.Minute     // without a byte of one that comes; then it is asked for anew from there
+)
 
 // Fetch is of attempt.Hub: it copies a blob, going on from where a broken transfer
 // stopped, and verifies its digest.
 func (l *link) Fetch(ctx context.Context, d fleet.Digest, to io.Writer) error {
+	return l.fetch(ctx, d, to, 0)
+}
+
+// fetch is Fetch, which gives up after so many breaks in a row that brought no byte; 0 is
+// never.
+func (l *link) fetch(ctx context.Context, d fleet.Digest, to io.Writer, idle int) error {
 	sum := sha256.New()
 	var have int64
-	err := l.patiently(ctx, func(s *session) error {
+	breaks := 0
+	err := l.patiently(ctx, func(s *session) (bool, error) {
 		n, err := l.fetchPart(ctx, s, d, have, io.MultiWriter(to, sum))
 		have += n
-		return err
+		if breaks++; n > 0 {
+			breaks = 0
+		}
+		if err != nil && breaks > 0 && breaks == idle {
+			err = localError{fmt.Errorf("given up at %d bytes after %d tries that brought none: %w", have, breaks, err)}
+		}
+		return n > 0, err
 	})
 	if err != nil {
 		return fmt.Errorf("fetch blob %s: %w", d, err)
@@ -46,14 +63,18 @@ type localError struct{ error }
 
 func (e localError) Unwrap() error { return e.error }
 
-// patiently repeats a transfer until it is done or refused for good.
-func (l *link) patiently(ctx context.Context, do func(*session) error) error {
+// patiently repeats a transfer until it is done or refused for good. One that moved
+// something says so, and is repeated sooner.
+func (l *link) patiently(ctx context.Context, do func(*session) (moved bool, err error)) error {
 	for wait := minBackoff; ; wait = min(2*wait, maxBackoff) {
 		s, err := l.current(ctx)
 		if err != nil {
 			return err
 		}
-		err = do(s)
+		moved, err := do(s)
+		if moved {
+			wait = minBackoff
+		}
 		var code fleet.Code
 		var local localError
 		switch {
@@ -100,28 +121,39 @@ func (l *link) blobRequest(ctx context.Context, s *session, method string, d fle
 }
 
 func (l *link) fetchPart(ctx context.Context, s *session, d fleet.Digest, have int64, to io.Writer) (int64, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	req, err := l.blobRequest(ctx, s, http.MethodGet, d, "", nil)
 	if err != nil {
 		return 0, err
 	}
-	want := http.StatusOK
+	from := strconv.FormatInt(have, 10) + "-"
 	if have > 0 {
-		req.Header.Set("Range", "bytes="+strconv.FormatInt(have, 10)+"-")
-		want = http.StatusPartialContent
+		req.Header.Set("Range", "bytes="+from)
 	}
 	res, err := l.net.client.Do(req)
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", errPass, err)
 	}
 	defer res.Body.Close()
-	if have > 0 && res.StatusCode == http.StatusRequestedRangeNotSatisfiable {
+	stalled := time.AfterFunc(stallTime, cancel)
+	defer stalled.Stop()
+	switch {
+	case have > 0 && res.StatusCode == http.StatusRequestedRangeNotSatisfiable:
 		return 0, nil // the break came after the last byte
-	}
-	if res.StatusCode != want {
+	case have > 0 && res.StatusCode == http.StatusPartialContent:
+		if r := res.Header.Get("Content-Range"); !strings.HasPrefix(r, "bytes "+from) {
+			return 0, fmt.Errorf("asked for the bytes %s, and %q came: %w", from, r, errPass)
+		}
+	case res.StatusCode != http.StatusOK:
 		return 0, refusal(res)
+	case have > 0: // somebody between knows no ranges
+		if _, err := io.CopyN(still{stalled}, res.Body, have); err != nil {
+			return 0, fmt.Errorf("%w: %w", errPass, err)
+		}
 	}
 	out := &tracked{to: to}
-	_, err = io.Copy(out, res.Body)
+	_, err = io.Copy(io.MultiWriter(out, still{stalled}), res.Body)
 	if out.err != nil {
 		return out.n, localError{out.err}
 	}
@@ -129,6 +161,14 @@ func (l *link) fetchPart(ctx context.Context, s *session, d fleet.Digest, have i
 		return out.n, fmt.Errorf("%w: %w", errPass, err)
 	}
 	return out.n, nil
+}
+
+// still puts off the end of a transfer that stalls, while bytes come.
+type still struct{ stalled *time.Timer }
+
+func (s still) Write(p []byte) (int, error) {
+	s.stalled.Reset(stallTime)
+	return len(p), nil
 }
 
 // tracked tells a failed write from a failed read.
@@ -165,7 +205,7 @@ func (l *link) Store(ctx context.Context, d fleet.Digest, file string) error {
 	if err != nil {
 		return fmt.Errorf("store blob %s: %w", d, err)
 	}
-	err = l.patiently(ctx, func(s *session) error { return l.upload(ctx, s, d, f, st.Size()) })
+	err = l.patiently(ctx, func(s *session) (bool, error) { return false, l.upload(ctx, s, d, f, st.Size()) })
 	if err != nil {
 		return fmt.Errorf("store blob %s: %w", d, err)
 	}

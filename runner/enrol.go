@@ -121,7 +121,10 @@ func (r *Runner) enrolWith(ctx context.Context, id *identity) error {
 		return fmt.Errorf("enrol this runner: %w", err)
 	}
 	id.Runner, id.Name, id.Cluster, id.Generation, id.Signing, id.Labels = e.Runner, e.Name, e.Cluster, e.Generation, e.Signing, e.Labels
-	id.Master, id.Rekey, id.Ticket, id.ReleaseKey = e.Master, nil, wire.SecretHash(t.Secret), e.ReleaseKey
+	id.Master, id.Rekey, id.Ticket, id.ReleaseKey = e.Master, nil, wire.SecretHash(t.Secret), t.ReleaseKey
+	if id.ReleaseKey == "" {
+		id.ReleaseKey = e.ReleaseKey // made since the ticket
+	}
 	if err := id.save(r.cfg.Dir); err != nil {
 		return err
 	}

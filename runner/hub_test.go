@@ -58,6 +58,7 @@ type testHub struct {
 	srv    *hubsession.Server
 	url    string // for runners; a test may put something in front
 	srvURL string
+	pass   http.HandlerFunc // of what is in front: to the hub
 	spool  *spool.Store
 	blobs  *blob.Store
 	keys   atomic.Pointer[hubsession.Keys]

@@ -41,6 +41,8 @@ func (h *testHub) front(t *testing.T, meddle func(w http.ResponseWriter, r *http
 	}
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }
+	proxy.ErrorLog = log.New(io.Discard, "", 0)
+	h.pass = proxy.ServeHTTP
 	ts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !meddle(w, r) {
 			proxy.ServeHTTP(w, r)

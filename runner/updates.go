@@ -23,6 +23,8 @@ const (
 	updateTime  = time.Hour        // of getting and placing one release
 	updateAgain = 10 * time.Minute // after one that broke off without being a try
 	updateRoom  = 500 << 20        // bytes that must be free beside the program
+	updateIdle  = 5                // breaks in a row of getting it that bring no byte
+	updateAnew  = 3                // times that it is got from the beginning
 	approvePoll = 2 * time.Second
 )
 
@@ -251,20 +253,48 @@ func (r *Runner) placeRelease(ctx context.Context, rel update.Release) error {
 	r.mu.Lock()
 	key := r.releaseKey()
 	r.mu.Unlock()
-	from, to := io.Pipe()
-	var fetching sync.WaitGroup
-	fetching.Go(func() {
-		err := r.link.Fetch(ctx, rel.SHA256, to)
-		if errors.Is(err, fleet.BlobDigest) {
-			err = nil // all of it came, and it is for whoever verifies it to refuse
+	f, err := r.got(ctx, rel.SHA256)
+	if err != nil {
+		return fmt.Errorf("get %s: %w", rel.Version, err)
+	}
+	defer f.Close()
+	return r.cfg.Versions.Place(ctx, rel, key, f)
+}
+
+// got gets a program into a file that has no name, so that a crash leaves nothing. What came
+// broken is got again from the beginning; the last time it is for whoever verifies it to refuse.
+func (r *Runner) got(ctx context.Context, d fleet.Digest) (*os.File, error) {
+	f, err := os.CreateTemp(r.cfg.Versions.Prefix(), ".get-*")
+	if err != nil {
+		return nil, err
+	}
+	if err = os.Remove(f.Name()); err == nil {
+		err = r.getInto(ctx, d, f)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func (r *Runner) getInto(ctx context.Context, d fleet.Digest, f *os.File) error {
+	for n := 1; ; n++ {
+		err := r.link.fetch(ctx, d, f, updateIdle)
+		broken := errors.Is(err, fleet.BlobDigest)
+		if err != nil && !broken {
+			return err
 		}
-		to.CloseWithError(err)
-	})
-	err := r.cfg.Versions.Place(ctx, rel, key, from)
-	from.CloseWithError(io.ErrClosedPipe)
-	cancel()
-	fetching.Wait()
-	return err
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		if !broken || n == updateAnew {
+			return nil
+		}
+		r.log.Warn("what came of the release is not what it is to be; it is got anew", "err", err)
+		if err := f.Truncate(0); err != nil {
+			return err
+		}
+	}
 }
 
 // watchUpdates says of a version that it started, that it is good, and then removes old

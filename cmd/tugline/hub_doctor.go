@@ -92,16 +92,26 @@ func lookAtHub(cmd *cobra.Command, c *client) *findings {
 	for _, w := range m.Warnings {
 		f.add("nodes", levelWarn, "tugline hub members", "%s", w)
 	}
-	var missing []string
+	var missing, unsigned []string
+	there := func(path string) bool {
+		res, err := get(http.MethodHead, reached+"/v1/binaries/"+path)
+		return err == nil && res.StatusCode == http.StatusOK
+	}
 	for _, p := range hubPlatforms {
-		if res, err := get(http.MethodHead, reached+"/v1/binaries/"+p); err != nil || res.StatusCode != http.StatusOK {
+		switch {
+		case !there(p):
 			missing = append(missing, p)
+		case !there(p + ".minisig"):
+			unsigned = append(unsigned, p)
 		}
 	}
 	if len(missing) > 0 {
 		f.add("programs", levelWarn, "tugline hub run --programs DIR, with tugline-OS-ARCH of the same build in it", "no program for %s: no runner can be installed there by the pasted line", strings.Join(missing, ", "))
 	} else {
 		f.add("programs", levelOK, "", "for %s", strings.Join(hubPlatforms, ", "))
+	}
+	if len(unsigned) > 0 {
+		f.add("signatures", levelWarn, "tugline hub release add DIR with the hub's own version, or PROGRAM.minisig beside each program", "none of the program for %s: the pasted line goes by the SHA-256 in the ticket only", strings.Join(unsigned, ", "))
 	}
 	return &f
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"tugline.dev/tugline/runner"
-	"tugline.dev/tugline/runner/harness"
 	"tugline.dev/tugline/runner/probe"
 	"tugline.dev/tugline/runner/process"
 	"tugline.dev/tugline/runner/service"
@@ -71,10 +70,11 @@ func (d *runnerDoctor) look(ctx context.Context) *findings {
 		d.ofService(ctx, rec)
 	}
 	d.permissions()
+	owner := d.rules()
 	d.hubs(ctx)
-	d.harnesses(ctx)
+	d.harnesses(ctx, owner)
 	d.git(ctx)
-	d.machine(ctx)
+	d.machine(ctx, owner)
 	d.browser()
 	d.sleep(ctx)
 	return &d.findings
@@ -115,8 +115,12 @@ func (d *runnerDoctor) ofService(ctx context.Context, rec service.Record) {
 
 // permissions sees that nobody else reads the runner's keys.
 func (d *runnerDoctor) permissions() {
+	if _, err := os.Stat(d.data); errors.Is(err, fs.ErrNotExist) {
+		d.add("permissions", levelOK, "", "%s is not there yet", d.data)
+		return
+	}
 	bad := ""
-	for name, most := range map[string]fs.FileMode{".": 0o700, "identity.json": 0o600, "git-credentials.yaml": 0o600, "runner.yaml": 0o644} {
+	for name, most := range map[string]fs.FileMode{".": 0o700, "identity.json": 0o600, "git-credentials.yaml": 0o600, "secrets.yaml": 0o600, "runner.yaml": 0o600} {
 		st, err := os.Stat(filepath.Join(d.data, name))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -139,7 +143,11 @@ var proxyVariables = []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_
 // hubs tries the way to each hub, by the service's proxies where it has some, and without.
 func (d *runnerDoctor) hubs(ctx context.Context) {
 	name, enrolled, err := runner.Enrolled(d.data)
-	if err != nil || !enrolled {
+	if err != nil {
+		d.add("enrolled", levelFail, "run this as the runner's own user; where it still can't be read, enrol it again", "%v", err)
+		return
+	}
+	if !enrolled {
 		d.add("enrolled", levelFail, "tugline hub ticket at the hub, then tugline runner install --ticket - here", "%s holds no runner that is enrolled", d.data)
 		return
 	}
@@ -150,14 +158,14 @@ func (d *runnerDoctor) hubs(ctx context.Context) {
 	proxied := environment(d.env, proxyVariables...) != ""
 	direct, err := runner.Reach(ctx, d.data, false)
 	if err != nil {
-		d.add("hub", levelFail, "", "%v", err)
+		d.add("hub", levelFail, "enrol it again: tugline hub ticket --for RUNNER at the hub, and TUGLINE_TICKET=… tugline runner run here", "%v", err)
 		return
 	}
 	d.ways("hub", direct, proxied)
 	tried := direct
 	if proxied {
 		if tried, err = runner.Reach(ctx, d.data, true); err != nil {
-			d.add("hub by proxy", levelFail, "", "%v", err)
+			d.add("hub by proxy", levelFail, "see HTTPS_PROXY and NO_PROXY of the service", "%v", err)
 			return
 		}
 		d.ways("hub by proxy", tried, false)
@@ -168,6 +176,7 @@ func (d *runnerDoctor) hubs(ctx context.Context) {
 			return
 		}
 	}
+	d.add("clock", levelWarn, "date, and timedatectl set-ntp true", "it cannot be held against the hub's, which was not reached; here it is %s", time.Now().UTC().Format(time.RFC3339))
 }
 
 // ways tells how each hub was reached. One is enough for a runner; spare says that there
@@ -195,29 +204,6 @@ func (d *runnerDoctor) ways(check string, all []runner.Reached, spare bool) {
 			level = levelWarn // auto goes on by HTTP
 		}
 		d.add(check, level, mend, "%s: %s: %v", r.Hub, r.Step, r.Err)
-	}
-}
-
-// harnesses runs each agent in the service's environment.
-func (d *runnerDoctor) harnesses(ctx context.Context) {
-	agents := 0
-	for _, h := range harness.Detect(ctx, harness.DetectRequest{Env: d.env, All: true}) {
-		if h.Name == "exec" {
-			continue
-		}
-		switch {
-		case h.Path == "":
-			d.add(h.Name, levelOK, "", "not found in the service's PATH: %s", first(h.Detail, "jobs that ask for it go elsewhere"))
-			continue
-		case h.SignedIn == harness.SignedInNo:
-			d.add(h.Name, levelWarn, "sign in as "+d.who+", then tugline harness list", "%s %s, not signed in: %s", h.Path, h.Version, h.Detail)
-		default:
-			d.add(h.Name, levelOK, "", "%s %s, signed in: %s", h.Path, h.Version, h.SignedIn)
-		}
-		agents++
-	}
-	if agents == 0 {
-		d.add("agents", levelWarn, "install one and run tugline runner install again from a shell that finds it: its PATH is kept", "no agent is found in %s", environment(d.env, "PATH"))
 	}
 }
 
@@ -254,7 +240,7 @@ func (d *runnerDoctor) git(ctx context.Context) {
 }
 
 // machine looks at disk, memory and Docker.
-func (d *runnerDoctor) machine(ctx context.Context) {
+func (d *runnerDoctor) machine(ctx context.Context, owner runner.Owner) {
 	at := d.data
 	if _, err := os.Stat(at); err != nil {
 		at = filepath.Dir(at)
@@ -264,7 +250,9 @@ func (d *runnerDoctor) machine(ctx context.Context) {
 	floors := fleet.FloorsOf(nil)
 	switch v := h.Workspace; {
 	case !v.Known:
-		d.add("disk", levelWarn, "", "it cannot be told what is free: %s", v.Detail)
+		d.add("disk", levelWarn, "df "+quoted(at), "it cannot be told what is free: %s", v.Detail)
+	case v.Free < int64(owner.MinFree):
+		d.add("disk", levelFail, "free some: tugline runner disk says what takes it; or lower min_free_bytes in runner.yaml", "%s of %s are free; nothing new is taken below %s", size(v.Free), size(v.Total), size(int64(owner.MinFree)))
 	case v.Free < floors.Select:
 		d.add("disk", levelWarn, "free some, or lower the floor: tugline hub set floor_select SIZE", "%s of %s are free; automations are given work from %s on", size(v.Free), size(v.Total), size(floors.Select))
 	default:

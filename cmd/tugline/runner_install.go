@@ -133,6 +133,13 @@ func (a *app) install(ctx context.Context, l service.Layout, cfg runner.Config, 
 		return usage("this machine has no runner yet: make a ticket with `tugline hub ticket` on the hub, and give it with --ticket - or in TUGLINE_TICKET")
 	}
 	fmt.Fprintln(a.out, l.Mode.TradeOff())
+	if cfg.Ticket != "" && !show {
+		how, err := runner.CheckProgram(ctx, cfg.Ticket, thisBuild().Version, program)
+		if err != nil {
+			return &failure{code: exitCode(runnerFailed(err)), text: withoutCodes(err.Error(), err), cause: err}
+		}
+		fmt.Fprintf(a.out, "the program was checked: %s\n", how)
+	}
 	verb := ""
 	if show {
 		verb = "would make: "

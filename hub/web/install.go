@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"tugline.dev/tugline/shared/fleet"
@@ -22,6 +23,10 @@ func (s *Server) serveScript(w http.ResponseWriter, _ *http.Request) {
 // serveProgram gives the program of a platform. It is for everybody who can reach the hub,
 // as the script is: whoever runs it holds it against the sum in a ticket.
 func (s *Server) serveProgram(w http.ResponseWriter, r *http.Request) {
+	if arch, ok := strings.CutSuffix(r.PathValue("arch"), ".minisig"); ok {
+		s.serveSignature(w, r, arch)
+		return
+	}
 	path, sum, err := s.cfg.Program(r.PathValue("os"), r.PathValue("arch"))
 	if err != nil {
 		s.fail(w, r, err)
@@ -47,4 +52,15 @@ func (s *Server) serveProgram(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Repr-Digest", "sha-256=:"+base64.StdEncoding.EncodeToString(raw)+":")
 	http.ServeContent(w, r, "", time.Time{}, f)
+}
+
+// serveSignature gives that of a program, from the path of the program and .minisig.
+func (s *Server) serveSignature(w http.ResponseWriter, r *http.Request, arch string) {
+	text, err := s.cfg.Signature(r.PathValue("os"), arch)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Write([]byte(text))
 }

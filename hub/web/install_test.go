@@ -28,6 +28,12 @@ func TestTheScriptAndThePrograms(t *testing.T) {
 			}
 			return file, fleet.Digest(sum), nil
 		}
+		c.Signature = func(os, arch string) (string, error) {
+			if os+"/"+arch != "linux/arm64" {
+				return "", fleet.NotFound
+			}
+			return "untrusted comment: of this test", nil
+		}
 	})
 	get := func(path string, head http.Header) *http.Response {
 		t.Helper()
@@ -54,6 +60,12 @@ func TestTheScriptAndThePrograms(t *testing.T) {
 	}
 	if res := get("/v1/binaries/linux/arm64", http.Header{"Range": {"bytes=4-"}}); res.StatusCode != 206 || text(res) != "program" {
 		t.Errorf("the rest of it is %s", res.Status)
+	}
+	if res := get("/v1/binaries/linux/arm64.minisig", http.Header{}); res.StatusCode != 200 || text(res) != "untrusted comment: of this test" {
+		t.Errorf("its signature is %s", res.Status)
+	}
+	if res := get("/v1/binaries/linux/amd64.minisig", http.Header{}); res.StatusCode != 404 {
+		t.Errorf("a signature that there is not is %s", res.Status)
 	}
 	if res := get("/v1/binaries/plan9/386", http.Header{}); res.StatusCode != 404 {
 		t.Errorf("what there is not is %s", res.Status)

@@ -89,11 +89,12 @@ type Config struct {
 	// Ticket writes a join ticket around a secret; the command is what to paste.
 	Ticket func(secret string, expires time.Time) (ticket, command string)
 	// InstallLine is what to paste on a machine to install a runner by a ticket, "" where
-	// there is nothing; Script is what the line fetches, and Program the file of a
-	// platform's program with its sum. nil: the node offers none.
+	// there is nothing; Script is what the line fetches, Program the file of a platform's
+	// program with its sum, and Signature what minisign wrote of it. nil: the node offers none.
 	InstallLine func(ticket string) string
 	Script      func() string
 	Program     func(os, arch string) (path string, sum fleet.Digest, err error)
+	Signature   func(os, arch string) (string, error)
 	// HubTicket does the same as Ticket for a machine that is to become a hub node, and Guest
 	// gives the public key with which the holder of such a secret may knock.
 	HubTicket func(secret string, expires time.Time) (ticket, command string, err error)

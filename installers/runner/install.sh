@@ -14,14 +14,31 @@ die() {
   exit "${2:-1}"
 }
 
-# fetch FILE URL downloads over the pinned key; without a pin the certificate counts. Of the
-# user's own settings for curl none is read.
-fetch() {
+# get FILE URL downloads over the pinned key, on from what the file has already; without a
+# pin the certificate counts. Of the user's own settings for curl none is read.
+get() {
+  set -- -fsS --connect-timeout 20 --speed-limit 1 --speed-time 60 --retry 2 -C - -o "$1" "$2"
   if [ -n "$pin" ]; then
-    curl -q -fsSk --pinnedpubkey "$pin" --connect-timeout 20 --retry 2 -o "$1" "$2"
+    curl -q -k --pinnedpubkey "$pin" "$@"
   else
-    curl -q -fsS --connect-timeout 20 --retry 2 -o "$1" "$2"
+    curl -q "$@"
   fi
+}
+
+# fetch FILE URL goes on with a download that breaks off, a few times.
+fetch() {
+  for pause in 0 1 1 2 2 none; do
+    code=0
+    get "$1" "$2" || code=$?
+    case $code in
+    0) return 0 ;;
+    16 | 18 | 28 | 52 | 55 | 56 | 92) ;;  # it broke off
+    33 | 36) rm -f "$1" ;;           # it can't be gone on with, only begun anew
+    *) return 1 ;;
+    esac
+    [ "$pause" = none ] || sleep "$pause"
+  done
+  return 1
 }
 
 # sum FILE prints its SHA-256.

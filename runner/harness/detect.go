@@ -99,6 +99,14 @@ var (
 	errMissing = errors.New("not found")
 )
 
+// Missing says of what has no path that nothing is there of that name, and not that what
+// is there does not run.
+func Missing(f Found) bool {
+	return slices.ContainsFunc(catalogue, func(h *Harness) bool {
+		return h.Name == f.Name && strings.HasPrefix(f.Detail, h.program+": "+errMissing.Error())
+	})
+}
+
 func (h *Harness) detect(p *probe, override string) (Found, error) {
 	if h.program == "" {
 		return Found{SignedIn: SignedInYes}, nil

@@ -213,7 +213,7 @@ func Uninstall(ctx context.Context, r Record, c Control, uid int, busy func() (b
 	if runs {
 		left.Programs = filepath.Join(l.Prefix, "versions")
 	} else {
-		for _, name := range []string{"current", "versions"} {
+		for _, name := range []string{"current", "versions", "update.json", ".update.lock"} {
 			at := filepath.Join(l.Prefix, name)
 			if _, err := os.Lstat(at); err != nil {
 				continue

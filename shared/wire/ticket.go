@@ -43,6 +43,12 @@ type Ticket struct {
 	// SHA-256 of the hub's program by platform, OS-ARCH: what install.sh holds it against
 	// before it runs it.
 	Programs map[string]fleet.Digest `json:"b,omitempty"`
+	// Signed says of each of them whether the hub has its signature by ReleaseKey. Where it
+	// has, a program holds its own bytes against it before it is installed or enrolled.
+	Signed map[string]bool `json:"g,omitempty"`
+	// ReleaseKey is the minisign public key of the cluster's releases, empty where it has
+	// none yet. The runner pins it.
+	ReleaseKey string `json:"k,omitempty"`
 }
 
 const (
@@ -136,6 +142,8 @@ func (t Ticket) check() error {
 		what = "names no hub"
 	case t.Secret == "":
 		what = "has no secret"
+	case t.ReleaseKey == "" && t.anySigned(), t.ReleaseKey != "" && !fleet.IsReleaseKey(t.ReleaseKey):
+		what = "has no key of the programs that it calls signed"
 	case t.Plain:
 	case t.Trust == TrustPin && len(t.Pin) != sha256.Size:
 		what = "has no pin of the hub's key"
@@ -148,6 +156,16 @@ func (t Ticket) check() error {
 		return fmt.Errorf("the ticket %s; make a new one with a hub of this release: %w", what, fleet.TicketInvalid)
 	}
 	return nil
+}
+
+// anySigned says whether a program is signed.
+func (t Ticket) anySigned() bool {
+	for _, yes := range t.Signed {
+		if yes {
+			return true
+		}
+	}
+	return false
 }
 
 // NewSecret makes the secret of a ticket: 32 random bytes as URL base64.
