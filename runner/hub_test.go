@@ -368,6 +368,13 @@ func (h *testHub) restart(cfg Config) *testRunner {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	return h.connected(r)
+}
+
+// connected runs one that was made, and waits until it is connected.
+func (h *testHub) connected(r *Runner) *testRunner {
+	h.t.Helper()
+	cfg := r.cfg
 	before := "" // the session of an earlier life, which the hub may not have given up yet
 	if id, err := loadIdentity(cfg.Dir); err == nil && id != nil {
 		p, _ := h.srv.PresenceOf(id.Runner)

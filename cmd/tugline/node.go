@@ -19,6 +19,7 @@ import (
 	"tugline.dev/tugline/hub"
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/runner"
+	"tugline.dev/tugline/runner/durable"
 	"tugline.dev/tugline/runner/journal"
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -55,9 +56,12 @@ func hubFailed(err error) error {
 // runnerFailed does the same for a runner.
 func runnerFailed(err error) error {
 	var away *runner.StandDown
+	var newer *durable.Newer
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &newer):
+		return &failure{code: exitStandDown, text: "the runner does not run: " + newer.Error(), cause: err}
 	case errors.As(err, &away):
 		return &failure{code: exitStandDown, text: away.Text(), cause: err}
 	case errors.Is(err, runner.ErrUpdated):

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"tugline.dev/tugline/runner"
+	"tugline.dev/tugline/runner/format"
 	"tugline.dev/tugline/runner/service"
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -28,8 +29,9 @@ a ticket from ` + "`tugline hub ticket --via-mesh`" + `. When it stops, its jobs
 them again. The flags are kept in the data directory: a restart needs only --data-dir. A flag that is
 given replaces the kept one, and what runner.yaml says counts more than a kept one.
 
-Exit code 78 means that the hub sent it away and that it must not come back by itself; 75 that another
-version of it is in place and that its service is to start that.`,
+Exit code 78 means that the hub sent it away and that it must not come back by itself, or that a newer
+version wrote its data and must run it; 75 that another version of it is in place and that its service is
+to start that.`,
 		Example: "  TUGLINE_TICKET=tug1_… tugline runner run\n  tugline runner run --ticket - < ticket\n  tugline runner run --slots 4 --label disk=fast",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if cfg.Dir == "" {
@@ -49,6 +51,10 @@ version of it is in place and that its service is to start that.`,
 					err = a.become(cfg.Versions, cfg.Dir)
 				}
 			}()
+			launchd := a.env(service.Variable) == string(service.Launchd)
+			if err := format.Steps.Check(cfg.Dir); err != nil { // before what is in it can be taken for a mistake
+				return a.stoodDown(runnerFailed(err), cfg.Dir, launchd)
+			}
 			err = recallRunnerFlags(cmd.Flags(), cfg.Dir)
 			if err != nil {
 				return err
@@ -68,7 +74,6 @@ version of it is in place and that its service is to start that.`,
 			}
 			defer file.Close()
 			log := io.MultiWriter(a.err, file)
-			launchd := a.env(service.Variable) == string(service.Launchd)
 			if launchd {
 				log = file // launchd keeps what goes to standard error, and never makes it shorter
 			}
