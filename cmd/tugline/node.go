@@ -36,9 +36,12 @@ func (a *app) runnerDir() string {
 // hubFailed gives a hub's end the exit code that a service manager acts on.
 func hubFailed(err error) error {
 	var fatal *consensus.FatalError
+	var newer *hub.NewerError
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &newer):
+		return &failure{code: exitStandDown, text: "the hub cannot go on: " + sentence(err) + "; its data is untouched", cause: err}
 	case errors.Is(err, hub.ErrNoCluster):
 		return &failure{code: exitUsage, text: err.Error(), cause: err}
 	case errors.Is(err, state.ErrUnknownEntry):

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"tugline.dev/tugline/runner"
+	"tugline.dev/tugline/runner/durable"
 	"tugline.dev/tugline/runner/format"
 	"tugline.dev/tugline/runner/service"
 	"tugline.dev/tugline/shared/fleet"
@@ -52,7 +53,7 @@ to start that.`,
 				}
 			}()
 			launchd := a.env(service.Variable) == string(service.Launchd)
-			if err := format.Steps.Check(cfg.Dir); err != nil { // before what is in it can be taken for a mistake
+			if err := readable(cfg.Dir); err != nil { // before what is in it can be taken for a mistake
 				return a.stoodDown(runnerFailed(err), cfg.Dir, launchd)
 			}
 			err = recallRunnerFlags(cmd.Flags(), cfg.Dir)
@@ -84,7 +85,7 @@ to start that.`,
 			if viaMesh {
 				end, err := throughMesh(&cfg)
 				if err != nil {
-					return err
+					return a.stoodDown(err, cfg.Dir, launchd)
 				}
 				defer end()
 			}
@@ -119,6 +120,18 @@ to start that.`,
 	f.BoolVar(&viaMesh, "via-mesh", false, "reach the hubs through their tunnel, where only UDP passes")
 	f.StringVar(&level, "log-level", "info", "`LEVEL` of the log: debug, info, warn, error")
 	return local(c)
+}
+
+// readable refuses a data directory that only a newer version can read.
+func readable(dir string) error {
+	if err := format.Steps.Check(dir); err != nil {
+		return err
+	}
+	var newer *durable.Newer
+	if _, err := service.Installed(dir); errors.As(err, &newer) {
+		return newer
+	}
+	return nil // most runners are no service
 }
 
 // stoodDown leaves a note where the hub sent the runner away. launchd knows no exit code

@@ -13,6 +13,6 @@ type Newer struct {
 }
 
 func (e *Newer) Error() string {
-	return fmt.Sprintf("%s (%s) is of format %d, and this program knows formats up to %d; start the newer version that wrote it. Nothing was changed%s",
+	return fmt.Sprintf("%s (%s) is of format %d, and this program knows formats up to %d; start the newer version that wrote it. It was left as it is%s",
 		e.What, e.Path, e.Format, e.Known, e.More)
 }
