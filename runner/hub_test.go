@@ -66,6 +66,7 @@ type testHub struct {
 	machine  *state.Machine
 	index    uint64
 	commands []state.Command
+	entries  [][]byte                  // the same as in a log
 	rules    bool                      // commands are decided by the rules of placement
 	refuse   func(state.Command) error // before it is committed
 	verdict  func(*fleet.Job, *wire.Finished) *fleet.Verdict
@@ -164,7 +165,7 @@ func (h *testHub) Propose(_ context.Context, cmd state.Command) (state.Result, e
 		return state.Result{}, err
 	}
 	h.index++
-	h.commands = append(h.commands, cmd)
+	h.commands, h.entries = append(h.commands, cmd), append(h.entries, b)
 	res, _, err := h.machine.Apply(h.index, b)
 	return res, err
 }
