@@ -47,17 +47,13 @@ func (h *Hub) recovering() (r recovery, ok bool, err error) {
 	if err == nil {
 		err = json.Unmarshal(b, &r)
 	}
-	if err != nil || r.Version != 1 {
-		return r, false, fmt.Errorf("read %s, which says how this node was recovered: %w", path, errors.Join(err, errUnknownForm(r.Version)))
+	if err == nil {
+		err = checkVersion(path, r.Version, 1)
+	}
+	if err != nil {
+		return r, false, fmt.Errorf("read %s, which says how this node was recovered: %w", path, err)
 	}
 	return r, true, nil
-}
-
-func errUnknownForm(version int) error {
-	if version == 1 {
-		return nil
-	}
-	return fmt.Errorf("it is of version %d", version)
 }
 
 // raise raises the epoch of a state that was set back. It is run at the start of every

@@ -60,10 +60,7 @@ func loadIdentity(dir string, bootstrap, fresh bool) (identity, error) {
 		if err := json.Unmarshal(b, &id); err != nil {
 			return identity{}, fmt.Errorf("read %s: %w", path, err)
 		}
-		if id.Version != 1 {
-			return identity{}, fmt.Errorf("%s is of version %d, which this tugline cannot read: use the newer one that wrote it", path, id.Version)
-		}
-		return id, nil
+		return id, checkVersion(path, id.Version, 1)
 	}
 	if !errors.Is(err, os.ErrNotExist) {
 		return identity{}, fmt.Errorf("read %s: %w", path, err)

@@ -44,8 +44,8 @@ func loadRoster(dir string) (roster, error) {
 	if err == nil {
 		err = json.Unmarshal(b, &r)
 	}
-	if err == nil && r.Version != 1 {
-		err = fmt.Errorf("it is of version %d: use the newer tugline that wrote it", r.Version)
+	if err == nil {
+		err = checkVersion(path, r.Version, 1)
 	}
 	if err != nil {
 		return r, fmt.Errorf("read where the other hub nodes are, in %s: %w", path, err)

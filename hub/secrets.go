@@ -117,6 +117,9 @@ func (s *secrets) read(b []byte) error {
 	if err := json.Unmarshal(b, &f); err != nil {
 		return fmt.Errorf("%s cannot be read: %w", s.path, err)
 	}
+	if err := checkVersion(s.path, f.Version, keyFileVersion); err != nil {
+		return err
+	}
 	switch f.Version {
 	case 1:
 		keys, err := readFirstForm(b, filepath.Dir(s.path))
@@ -128,8 +131,6 @@ func (s *secrets) read(b []byte) error {
 		}
 	case keyFileVersion:
 		s.keys = f.Keys
-	default:
-		return fmt.Errorf("%s is of version %d, which this tugline cannot read: use the newer one that wrote it", s.path, f.Version)
 	}
 	for _, k := range s.keys {
 		if err := k.complete(); err != nil {

@@ -49,14 +49,17 @@ func loadSelf(dir string) (*selfKeys, error) {
 	}
 	var f selfFile
 	k := new(selfKeys)
-	if err = json.Unmarshal(b, &f); err == nil {
+	if err = json.Unmarshal(b, &f); err == nil && f.Version > 1 {
+		return nil, &NewerError{path, f.Version, 1} // and no reason to join anew
+	}
+	if err == nil {
 		k.mesh, err = mesh.ParsePrivateKey(f.Mesh)
 	}
 	if err == nil && f.Next != "" {
 		k.next, err = mesh.ParsePrivateKey(f.Next)
 	}
-	if err == nil && (f.Version != 1 || len(f.Seal) != len(k.seal)) {
-		err = errors.New("it is of another version, or lacks a key")
+	if err == nil && len(f.Seal) != len(k.seal) {
+		err = errors.New("it lacks a key")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read this node's own keys in %s: %w; without them it must join anew, with `tugline hub ticket --role hub --replace` and an empty data directory", path, err)

@@ -67,6 +67,7 @@ type testHub struct {
 	machine  *state.Machine
 	index    uint64
 	commands []state.Command
+	entries  [][]byte                  // the same as in a log
 	rules    bool                      // commands are decided by the rules of placement
 	refuse   func(state.Command) error // before it is committed
 	verdict  func(*fleet.Job, *wire.Finished) *fleet.Verdict
@@ -165,7 +166,7 @@ func (h *testHub) Propose(_ context.Context, cmd state.Command) (state.Result, e
 		return state.Result{}, err
 	}
 	h.index++
-	h.commands = append(h.commands, cmd)
+	h.commands, h.entries = append(h.commands, cmd), append(h.entries, b)
 	res, _, err := h.machine.Apply(h.index, b)
 	return res, err
 }
@@ -369,6 +370,13 @@ func (h *testHub) restart(cfg Config) *testRunner {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	return h.connected(r)
+}
+
+// connected runs one that was made, and waits until it is connected.
+func (h *testHub) connected(r *Runner) *testRunner {
+	h.t.Helper()
+	cfg := r.cfg
 	before := "" // the session of an earlier life, which the hub may not have given up yet
 	if id, err := loadIdentity(cfg.Dir); err == nil && id != nil {
 		p, _ := h.srv.PresenceOf(id.Runner)

@@ -62,7 +62,7 @@ func loadIdentity(dir string) (*identity, error) {
 		return nil, fmt.Errorf("read the runner's identity in %s: %w", identityFile(dir), err)
 	}
 	if id.Version > identityVersion {
-		return nil, fmt.Errorf("the runner's identity is of format %d, this program knows %d; run the newer program", id.Version, identityVersion)
+		return nil, &durable.Newer{What: "the runner's identity", Path: identityFile(dir), Format: id.Version, Known: identityVersion}
 	}
 	if !id.whole() || id.Next != nil && !id.Next.whole() {
 		return nil, fmt.Errorf("the runner's identity in %s is damaged; remove the data directory and enrol anew", identityFile(dir))

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"tugline.dev/tugline/runner/attempt"
+	"tugline.dev/tugline/runner/format"
 	"tugline.dev/tugline/runner/journal"
 	"tugline.dev/tugline/runner/probe"
 	"tugline.dev/tugline/runner/worktree"
@@ -57,6 +58,7 @@ type Runner struct {
 	pressure   *pressure
 	retention  *retention
 	now        func() time.Time // by which workspaces and caches are kept
+	formats    format.Table     // of the data directory
 	updates    updates
 	managedBy  string // who looks after this installation; empty: the runner may
 	errands    *errands
@@ -104,7 +106,7 @@ func New(cfg Config) (*Runner, error) {
 	exec := fleet.HarnessInfo{Name: "exec", SignedIn: "yes"}
 	sampler := newSampler(cfg)
 	r := &Runner{
-		sampler: sampler, health: newHealth(sampler.Sample), pressure: newPressure(), retention: newRetention(), errands: newErrands(), now: time.Now,
+		sampler: sampler, health: newHealth(sampler.Sample), pressure: newPressure(), retention: newRetention(), errands: newErrands(), now: time.Now, formats: format.Steps,
 		cfg: cfg, log: cfg.Logger, machine: machineID(), detectNow: make(chan struct{}, 1), owner: DefaultOwner(),
 		harnesses: []fleet.HarnessInfo{exec}, alerts: map[string]string{}, attempts: map[fleet.Fence]*held{}, answered: map[fleet.Fence]bool{},
 	}
@@ -135,6 +137,9 @@ func (r *Runner) Run(ctx context.Context) error {
 
 // run is one life of an identity; with anew it begins with making another one.
 func (r *Runner) run(ctx context.Context, anew bool) error {
+	if err := journal.Locked(r.cfg.Dir, func() error { return r.formats.Begin(r.cfg.Dir, r.cfg.Version, r.log) }); err != nil {
+		return err
+	}
 	j, err := journal.Open(r.cfg.Dir)
 	if err != nil {
 		return err
@@ -197,7 +202,7 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 	r.work.Go(func() { r.retains(work) })
 	r.work.Go(func() { r.hangUps(work) })
 	r.work.Go(func() { r.giveBack(work) })
-	r.work.Go(func() { r.watchUpdates(work) })
+	r.work.Go(func() { r.watchVersion(work) })
 	r.work.Go(func() { r.runErrands(work) })
 	r.work.Go(func() { r.feeds(work) })
 	r.notify("READY=1")

@@ -297,12 +297,9 @@ func (r *Runner) getInto(ctx context.Context, d fleet.Digest, f *os.File) error 
 	}
 }
 
-// watchUpdates says of a version that it started, that it is good, and then removes old
-// ones; and it looks whether the owner approves one that waits.
-func (r *Runner) watchUpdates(ctx context.Context) {
-	if r.cfg.Versions == nil {
-		return
-	}
+// watchVersion says of the version that runs that it started, and that it is good. Then its
+// data directory may have a newer format, and versions that are older are removed.
+func (r *Runner) watchVersion(ctx context.Context) {
 	started := time.NewTimer(update.StartTime)
 	defer started.Stop()
 	poll := time.NewTicker(approvePoll)
@@ -313,6 +310,9 @@ func (r *Runner) watchUpdates(ctx context.Context) {
 	for {
 		select {
 		case <-started.C:
+			if r.cfg.Versions == nil {
+				continue
+			}
 			if err := r.cfg.Versions.Survived(); err != nil {
 				r.log.Warn("that this version started can't be recorded", "err", err)
 			}
@@ -326,22 +326,35 @@ func (r *Runner) watchUpdates(ctx context.Context) {
 			if good || !update.Good(acked, time.Now()) {
 				continue
 			}
-			if err := r.cfg.Versions.Confirm(); err != nil {
+			if err := r.confirm(); err != nil {
 				r.log.Warn("that this version is good can't be recorded", "err", err)
 				continue
 			}
 			good = true
-			r.loadUpdates()
-			r.changed()
-			if len(r.journal.Attempts()) == 0 { // a job may name the program that started it
-				if err := r.cfg.Versions.Prune(); err != nil {
-					r.log.Warn("old versions can't be removed", "err", err)
-				}
-			}
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// confirm says that the version that runs is good.
+func (r *Runner) confirm() error {
+	if r.cfg.Versions != nil {
+		if err := r.cfg.Versions.Confirm(); err != nil {
+			return err
+		}
+	}
+	if err := r.formats.Confirm(r.cfg.Dir, r.cfg.Version); err != nil || r.cfg.Versions == nil {
+		return err
+	}
+	r.loadUpdates()
+	r.changed()
+	if len(r.journal.Attempts()) == 0 { // a job may name the program that started it
+		if err := r.cfg.Versions.Prune(); err != nil {
+			r.log.Warn("old versions can't be removed", "err", err)
+		}
+	}
+	return nil
 }
 
 func stampOf(file string) string {

@@ -22,6 +22,7 @@ import (
 
 	hubsession "tugline.dev/tugline/hub/session"
 	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/runner/format"
 	"tugline.dev/tugline/runner/update"
 	"tugline.dev/tugline/shared/fleet"
 	"tugline.dev/tugline/shared/wire"
@@ -336,6 +337,14 @@ func TestWhenAVersionIsGood(t *testing.T) {
 		return rec
 	}
 	r.cfg.Versions, r.updates.acked = two, make(chan struct{})
+	r.cfg.Version, r.formats = "2.0.0", format.Table{{}}
+	formats := func() string {
+		b, err := os.ReadFile(filepath.Join(g.dir, "format.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
 	synctest.Test(t, func(t *testing.T) {
 		if err := two.Begin(); err != nil || record().Starts != 1 {
 			t.Fatalf("%v, %d starts", err, record().Starts)
@@ -344,7 +353,7 @@ func TestWhenAVersionIsGood(t *testing.T) {
 		acked := make(chan struct{})
 		r.updates.acked = acked
 		done := make(chan struct{})
-		go func() { defer close(done); r.watchUpdates(ctx) }()
+		go func() { defer close(done); r.watchVersion(ctx) }()
 		time.Sleep(update.StartTime - time.Second)
 		synctest.Wait()
 		if record().Starts != 1 {
@@ -361,10 +370,16 @@ func TestWhenAVersionIsGood(t *testing.T) {
 		if rec := record(); rec.State != update.Trying {
 			t.Errorf("too early the record is %+v", rec)
 		}
+		if f := formats(); strings.Contains(f, "2.0.0") {
+			t.Errorf("too early the data directory may have a newer format: %s", f)
+		}
 		time.Sleep(time.Second + approvePoll)
 		synctest.Wait()
 		if rec := record(); rec.State != update.Confirmed {
 			t.Errorf("ten minutes after the hub answered the record is %+v", rec)
+		}
+		if f := formats(); f != `{"format":1,"confirmed":"2.0.0"}`+"\n" {
+			t.Errorf("then the data directory says %s", f)
 		}
 		cancel()
 		<-done

@@ -179,7 +179,8 @@ func notStarted(err error) error {
 	var op *net.OpError
 	var path *fs.PathError
 	var fatal *consensus.FatalError
-	if errors.As(err, &op) || errors.As(err, &path) || errors.As(err, &fatal) || errors.Is(err, state.ErrUnknownEntry) || errors.Is(err, hub.ErrRemoved) || errors.Is(err, hub.ErrReplace) || errors.Is(err, fleet.DiskFull) {
+	var newer *hub.NewerError
+	if errors.As(err, &newer) || errors.As(err, &op) || errors.As(err, &path) || errors.As(err, &fatal) || errors.Is(err, state.ErrUnknownEntry) || errors.Is(err, hub.ErrRemoved) || errors.Is(err, hub.ErrReplace) || errors.Is(err, fleet.DiskFull) {
 		return hubFailed(err)
 	}
 	return &failure{code: exitUsage, text: err.Error(), cause: err}

@@ -19,6 +19,7 @@ import (
 	"tugline.dev/tugline/hub"
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/runner"
+	"tugline.dev/tugline/runner/durable"
 	"tugline.dev/tugline/runner/journal"
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -35,9 +36,12 @@ func (a *app) runnerDir() string {
 // hubFailed gives a hub's end the exit code that a service manager acts on.
 func hubFailed(err error) error {
 	var fatal *consensus.FatalError
+	var newer *hub.NewerError
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &newer):
+		return &failure{code: exitStandDown, text: "the hub cannot go on: " + sentence(err) + "; its data is untouched", cause: err}
 	case errors.Is(err, hub.ErrNoCluster):
 		return &failure{code: exitUsage, text: err.Error(), cause: err}
 	case errors.Is(err, state.ErrUnknownEntry):
@@ -55,9 +59,12 @@ func hubFailed(err error) error {
 // runnerFailed does the same for a runner.
 func runnerFailed(err error) error {
 	var away *runner.StandDown
+	var newer *durable.Newer
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &newer):
+		return &failure{code: exitStandDown, text: "the runner does not run: " + newer.Error(), cause: err}
 	case errors.As(err, &away):
 		return &failure{code: exitStandDown, text: away.Text(), cause: err}
 	case errors.Is(err, runner.ErrUpdated):

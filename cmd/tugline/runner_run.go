@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"tugline.dev/tugline/runner"
+	"tugline.dev/tugline/runner/durable"
+	"tugline.dev/tugline/runner/format"
 	"tugline.dev/tugline/runner/service"
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -28,8 +30,9 @@ a ticket from ` + "`tugline hub ticket --via-mesh`" + `. When it stops, its jobs
 them again. The flags are kept in the data directory: a restart needs only --data-dir. A flag that is
 given replaces the kept one, and what runner.yaml says counts more than a kept one.
 
-Exit code 78 means that the hub sent it away and that it must not come back by itself; 75 that another
-version of it is in place and that its service is to start that.`,
+Exit code 78 means that the hub sent it away and that it must not come back by itself, or that a newer
+version wrote its data and must run it; 75 that another version of it is in place and that its service is
+to start that.`,
 		Example: "  TUGLINE_TICKET=tug1_… tugline runner run\n  tugline runner run --ticket - < ticket\n  tugline runner run --slots 4 --label disk=fast",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if cfg.Dir == "" {
@@ -49,6 +52,10 @@ version of it is in place and that its service is to start that.`,
 					err = a.become(cfg.Versions, cfg.Dir)
 				}
 			}()
+			launchd := a.env(service.Variable) == string(service.Launchd)
+			if err := readable(cfg.Dir); err != nil { // before what is in it can be taken for a mistake
+				return a.stoodDown(runnerFailed(err), cfg.Dir, launchd)
+			}
 			err = recallRunnerFlags(cmd.Flags(), cfg.Dir)
 			if err != nil {
 				return err
@@ -68,7 +75,6 @@ version of it is in place and that its service is to start that.`,
 			}
 			defer file.Close()
 			log := io.MultiWriter(a.err, file)
-			launchd := a.env(service.Variable) == string(service.Launchd)
 			if launchd {
 				log = file // launchd keeps what goes to standard error, and never makes it shorter
 			}
@@ -79,7 +85,7 @@ version of it is in place and that its service is to start that.`,
 			if viaMesh {
 				end, err := throughMesh(&cfg)
 				if err != nil {
-					return err
+					return a.stoodDown(err, cfg.Dir, launchd)
 				}
 				defer end()
 			}
@@ -114,6 +120,18 @@ version of it is in place and that its service is to start that.`,
 	f.BoolVar(&viaMesh, "via-mesh", false, "reach the hubs through their tunnel, where only UDP passes")
 	f.StringVar(&level, "log-level", "info", "`LEVEL` of the log: debug, info, warn, error")
 	return local(c)
+}
+
+// readable refuses a data directory that only a newer version can read.
+func readable(dir string) error {
+	if err := format.Steps.Check(dir); err != nil {
+		return err
+	}
+	var newer *durable.Newer
+	if _, err := service.Installed(dir); errors.As(err, &newer) {
+		return newer
+	}
+	return nil // most runners are no service
 }
 
 // stoodDown leaves a note where the hub sent the runner away. launchd knows no exit code

@@ -55,7 +55,7 @@ func throughMesh(cfg *runner.Config) (end func(), err error) {
 func openTunnel(dir, ticket string, log *slog.Logger) (*tunnel, error) {
 	t := &tunnel{file: filepath.Join(dir, "mesh.json"), log: log}
 	if err := t.load(); err != nil {
-		return nil, fail(exitFailed, "cannot read %s: %v", t.file, err)
+		return nil, runnerFailed(fmt.Errorf("read %s: %w", t.file, err))
 	}
 	if ticket != "" {
 		k, err := wire.ParseTicket(ticket)
@@ -90,7 +90,7 @@ func (t *tunnel) load() error {
 		err = json.Unmarshal(b, &t.kept)
 	}
 	if err == nil && t.kept.Version != 1 {
-		err = fmt.Errorf("it is of version %d; use the newer tugline that wrote it", t.kept.Version)
+		return &durable.Newer{What: "what is known of the hubs' tunnel", Path: t.file, Format: t.kept.Version, Known: 1}
 	}
 	if err == nil {
 		t.key, err = mesh.ParsePrivateKey(t.kept.Key)

@@ -165,7 +165,7 @@ func sourcesOf(agent, home string) []source {
 	case Claude:
 		return []source{claude{home}}
 	}
-	return []source{opencodeFiles{home}}
+	return []source{opencodeFiles{home}, opencodeDB{home}}
 }
 
 // homeOf gives the folder in which an agent keeps its files.

@@ -135,10 +135,6 @@ func TestSessionsOfAllAgents(t *testing.T) {
 	if !slices.Equal(got.Sessions, want) || got.More || len(got.Notes) > 0 {
 		t.Errorf("the list is\n%+v\nwant\n%+v", got, want)
 	}
-	m.write(".local/share/opencode/opencode.db", "SQLite format 3\x00")
-	if got := m.list(); !slices.Equal(got.Sessions, want) || len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "opencode.db") {
-		t.Errorf("beside a database the list is\n%+v", got)
-	}
 	for id, messages := range map[string][]string{
 		codexID:  {"user create hello.txt\nand no more", `tool exec_command {"cmd":"cat hello.txt"}`, "assistant Done: hello.txt now exists."},
 		claudeIs: {"user fix the   parser", "assistant I will create it.", `tool Write {"file_path":"hello.txt"}`},

@@ -2,7 +2,6 @@ package inventory
 
 import (
 	"encoding/json"
-	"errors"
 	"path"
 	"slices"
 	"strings"
@@ -92,14 +91,8 @@ func (o opencodeFiles) sessions(l *look) ([]candidate, error) {
 		id := fileID(r.name, "ses_")
 		out = append(out, candidate{id: id, used: r.mod, file: r.name, read: func(l *look) (fleet.CLISession, bool) { return o.read(l, r.name, id) }})
 	}
-	if st, err := f.root.Lstat("opencode.db"); err == nil && st.Mode().IsRegular() {
-		return out, errDatabase
-	}
 	return out, nil
 }
-
-// errDatabase is a note: whoever looks for a session is not left to wonder.
-var errDatabase = errors.New("its newer versions keep them in a database, opencode.db, which is not opened")
 
 // fileID gives the id that a file's name says, "" where it has not that form.
 func fileID(name, prefix string) string {
@@ -156,8 +149,12 @@ func (f folder) ids(dir, prefix string) []string {
 // said gives what the user said in a message, "" where it is not his.
 func (f folder) said(session, message string) string {
 	m, parts := f.message(session, message)
+	return saidIn(&m, parts)
+}
+
+func saidIn(m *ocMessage, parts []ocPart) string {
 	for _, p := range parts {
-		if t, ok := p.message(&m); ok && t.Role == "user" && said(t.Text) {
+		if t, ok := p.message(m); ok && t.Role == "user" && said(t.Text) {
 			return t.Text
 		}
 	}

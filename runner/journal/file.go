@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"tugline.dev/tugline/runner/durable"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -76,7 +77,7 @@ func read(path string) (st state, good int64, damaged bool, err error) {
 			break
 		}
 		if r.Head != nil && r.Head.Version > formatVersion {
-			return st, 0, false, fmt.Errorf("read journal: its format %d is newer than this program knows (%d); run the newer program", r.Head.Version, formatVersion)
+			return st, 0, false, &durable.Newer{What: "the runner's journal", Path: path, Format: r.Head.Version, Known: formatVersion}
 		}
 		st.apply(r)
 		at += size

@@ -149,6 +149,25 @@ type Journal struct {
 // Open takes the lock of a data directory and reads or creates its journal. The
 // error wraps ErrLocked where another process has it.
 func Open(dir string) (*Journal, error) {
+	lock, err := take(dir)
+	if err != nil {
+		return nil, err
+	}
+	return openWith(dir, lock, writeAt)
+}
+
+// Locked does something with a data directory that nobody has open meanwhile. The error
+// wraps ErrLocked where another process has it.
+func Locked(dir string, do func() error) error {
+	lock, err := take(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(), lock.Unlock())
+}
+
+// take makes the directory and takes its lock.
+func take(dir string) (*flock.Flock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make runner directory: %w", err)
 	}
@@ -160,7 +179,7 @@ func Open(dir string) (*Journal, error) {
 	if !held {
 		return nil, fmt.Errorf("open journal in %s: %w", dir, ErrLocked)
 	}
-	return openWith(dir, lock, writeAt)
+	return lock, nil
 }
 
 // Peek reads the attempts of a journal that a runner may have open: what it has written

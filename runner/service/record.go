@@ -43,7 +43,7 @@ func Installed(data string) (Record, error) {
 		return r, fmt.Errorf("read how the runner was installed: %s: %w", recordFile(data), err)
 	}
 	if r.Version > recordVersion {
-		return r, fmt.Errorf("%s is of format %d, this program knows %d; use the newer program", recordFile(data), r.Version, recordVersion)
+		return r, &durable.Newer{What: "how the runner was installed", Path: recordFile(data), Format: r.Version, Known: recordVersion}
 	}
 	return r, nil
 }
