@@ -29,6 +29,8 @@ type Config struct {
 	Self      string            // path of the tugline binary, which is the jobs' supervisor too; this program if ""
 	Version   string            // of this program, told to the hub
 	Versions  *update.Store     // where this program lies beside others of it; nil: it can't be updated
+	ManagedBy string            // package manager that looks after this program; "": none
+	UpdatedBy string            // its command that updates it
 	Logger    *slog.Logger
 	// Dial reaches a hub's address otherwise than over this machine's network; nil is net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)

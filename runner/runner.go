@@ -58,7 +58,6 @@ type Runner struct {
 	retention  *retention
 	now        func() time.Time // by which workspaces and caches are kept
 	updates    updates
-	managedBy  string // who looks after this installation; empty: the runner may
 	errands    *errands
 
 	storeMu  sync.Mutex
@@ -110,7 +109,6 @@ func New(cfg Config) (*Runner, error) {
 	}
 	r.sampled = r.lastSample
 	r.updates.acked = make(chan struct{})
-	r.managedBy = managed(cfg.Dir)
 	return r, nil
 }
 

@@ -96,7 +96,30 @@ func (a *app) serviceLayout(mode string) (service.Layout, error) {
 	if mode == string(service.Agent) && (!filepath.IsAbs(data) || !filepath.IsAbs(home)) {
 		return service.Layout{}, usage("HOME is not set, so that there is no place for the runner")
 	}
-	return service.Lay(serviceInit(), service.Mode(mode), service.Folders{Home: home, Data: data, Config: config}), nil
+	l := service.Lay(serviceInit(), service.Mode(mode), service.Folders{Home: home, Data: data, Config: config})
+	p, err := packaged()
+	if err != nil {
+		return l, fail(exitFailed, "%s", sentence(err))
+	}
+	return l.By(p), nil
+}
+
+// thisProgram is the path of this program, links resolved.
+func thisProgram() (string, error) {
+	program, err := os.Executable()
+	if err == nil {
+		program, err = filepath.EvalSymlinks(program)
+	}
+	return program, err
+}
+
+// packaged says which package manager looks after this program.
+func packaged() (service.Package, error) {
+	program, err := thisProgram()
+	if err != nil {
+		return service.Package{}, err
+	}
+	return service.PackageOf(program)
 }
 
 // ticketGiven reads the ticket from where it was given.
@@ -111,10 +134,7 @@ func (a *app) ticketGiven(flag string) (string, error) {
 }
 
 func (a *app) install(ctx context.Context, l service.Layout, cfg runner.Config, flags *pflag.FlagSet, viaMesh, show bool) error {
-	program, err := os.Executable()
-	if err == nil {
-		program, err = filepath.EvalSymlinks(program)
-	}
+	program, err := thisProgram()
 	if err != nil {
 		return fail(exitFailed, "cannot find this program: %v", err)
 	}

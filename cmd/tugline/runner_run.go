@@ -76,6 +76,11 @@ version of it is in place and that its service is to start that.`,
 				return err
 			}
 			cfg.Version = thisBuild().Version
+			p, err := packaged()
+			if err != nil {
+				cfg.Logger.Error("who updates this program is not known", "err", err)
+			}
+			cfg.ManagedBy, cfg.UpdatedBy = p.Manager, p.UpdatedBy()
 			if viaMesh {
 				end, err := throughMesh(&cfg)
 				if err != nil {
