@@ -7,7 +7,7 @@ IMAGE   ?= tugline
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 export CGO_ENABLED = 0
 
-.PHONY: help build demo test check unit race cluster e2e fault test-harness installers soak bench bench-cluster cross image clean
+.PHONY: help build demo test check unit race cluster e2e fault test-harness installers soak bench bench-cluster cross packages formula image clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,13 @@ bench-cluster: ## the same of three nodes, and of a hub with 10,000 runners
 cross: ## every platform that is shipped
 	@for p in darwin/arm64 darwin/amd64 linux/arm64 linux/amd64; do \
 	  echo "  $$p"; GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/tugline-$${p%/*}-$${p#*/} ./cmd/tugline || exit 1; done
+
+packages: cross ## .deb and .rpm for linux/amd64 and linux/arm64, in bin/packages
+	$(GO) -C installers/packages/nfpm build -o $(CURDIR)/bin/nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm
+	installers/packages/build.sh '$(VERSION)' bin/tugline-linux-%s bin/packages deb/amd64 deb/arm64 rpm/amd64 rpm/arm64
+
+formula: cross ## bin/tugline.rb, for Homebrew; URL says below which address the release's programs will be
+	$(GO) run ./installers/packages formula '$(VERSION)' '$(URL)' bin >bin/tugline.rb
 
 image: ## the hub's image, from nothing but the binary; IMAGE names it
 	@mkdir -p bin/image/data

@@ -146,6 +146,7 @@ WantedBy=multi-user.target
 		r.online()
 		r.taken(t)
 	}
+	ofAPackage(t, m, hub)
 }
 
 // puts installs the runner.
