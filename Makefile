@@ -25,7 +25,7 @@ check: ## formatting, vet, the shape of the tree
 	$(GO) vet ./...
 	$(GO) vet -tags harness,soak ./test/harness ./test/e2e ./test/fault
 	$(GO) vet -tags fault ./cmd/tugline
-	$(GO) vet -tags installers ./test/installers
+	$(GO) vet -tags installers,soak ./test/installers
 	$(GO) vet -tags bench ./hub ./consensus ./test/bench
 	$(GO) test ./test/arch
 
@@ -63,6 +63,8 @@ soak: ## the long forms of what CI samples; SOAK says how many worlds of the clu
 	$(GO) test -count=1 -timeout 60m -tags soak -parallel 3 -run Soak ./test/fault
 	test/harness/install.sh
 	$(GO) test -count=1 -timeout 60m -parallel 4 -tags harness,soak ./test/harness
+	test/installers/packages.sh soak
+	$(GO) test -count=1 -timeout 30m -tags installers,soak -run Soak ./test/installers
 
 bench: ## figures, printed beside the last committed ones
 	$(GO) test -count=1 -timeout 30m -tags bench -run TestBench -v ./test/bench
@@ -75,7 +77,6 @@ cross: ## every platform that is shipped
 	  echo "  $$p"; GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/tugline-$${p%/*}-$${p#*/} ./cmd/tugline || exit 1; done
 
 packages: cross ## .deb and .rpm for linux/amd64 and linux/arm64, in bin/packages
-	$(GO) -C installers/packages/nfpm build -o $(CURDIR)/bin/nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm
 	installers/packages/build.sh '$(VERSION)' bin/tugline-linux-%s bin/packages deb/amd64 deb/arm64 rpm/amd64 rpm/arm64
 
 formula: cross ## bin/tugline.rb, for Homebrew; URL says below which address the release's programs will be

@@ -18,6 +18,7 @@ func (a *app) runnerRunCommand() *cobra.Command {
 	var labels []string
 	var level string
 	var viaMesh bool
+	var sealed *bool
 	c := &cobra.Command{
 		Use: "run", Short: "Run a runner on this machine", Args: cobra.NoArgs,
 		Long: `Run a runner on this machine. The first time it enrols with a ticket that a hub made;
@@ -51,6 +52,9 @@ version of it is in place and that its service is to start that.`,
 			}()
 			err = recallRunnerFlags(cmd.Flags(), cfg.Dir)
 			if err != nil {
+				return err
+			}
+			if err := keychainGiven(cmd.Flags(), *sealed, &cfg); err != nil {
 				return err
 			}
 			if cfg.Labels, err = pairs("label", labels); err != nil {
@@ -117,6 +121,7 @@ version of it is in place and that its service is to start that.`,
 	f.StringArrayVar(&labels, "label", nil, "label `K=V` that jobs may require (repeatable)")
 	f.StringVar(&cfg.Transport, "transport", "", "`HOW` to reach the hub: ws, http or auto (default as runner.yaml says)")
 	f.BoolVar(&viaMesh, "via-mesh", false, "reach the hubs through their tunnel, where only UDP passes")
+	sealed = keychainFlag(f)
 	f.StringVar(&level, "log-level", "info", "`LEVEL` of the log: debug, info, warn, error")
 	return local(c)
 }

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"tugline.dev/tugline/shared/api"
@@ -19,12 +20,14 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
+// packing is held while packages are made: their tools are built first.
+var packing sync.Mutex
+
 // pack makes a package of a program and gives its file.
 func pack(t *testing.T, kind, version, program string) string {
 	t.Helper()
-	c := exec.Command("go", "-C", "installers/packages/nfpm", "build", "-o", filepath.Join(root, "bin/nfpm"), "github.com/goreleaser/nfpm/v2/cmd/nfpm")
-	c.Dir = root
-	must(t, c)
+	packing.Lock()
+	defer packing.Unlock()
 	out := t.TempDir()
 	must(t, exec.Command(filepath.Join(root, "installers/packages/build.sh"), version, program, out, kind+"/"+runtime.GOARCH))
 	made, err := filepath.Glob(filepath.Join(out, "tugline*."+kind))
