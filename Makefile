@@ -7,7 +7,7 @@ IMAGE   ?= tugline
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 export CGO_ENABLED = 0
 
-.PHONY: help build demo test check unit race cluster e2e fault test-harness installers soak bench bench-cluster cross image clean
+.PHONY: help build demo test check unit race cluster e2e fault test-harness installers soak bench bench-cluster cross packages formula image clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,8 @@ soak: ## the long forms of what CI samples; SOAK says how many worlds of the clu
 	$(GO) test -count=1 ./installers -sparse 1
 	test/harness/install.sh
 	$(GO) test -count=1 -timeout 60m -parallel 4 -tags harness,soak ./test/harness
+	test/installers/packages.sh soak
+	$(GO) test -count=1 -timeout 30m -tags installers,soak -run Soak ./test/installers
 
 bench: ## figures, printed beside the last committed ones
 	$(GO) test -count=1 -timeout 30m -tags bench -run TestBench -v ./test/bench
@@ -76,6 +78,12 @@ bench-cluster: ## the same of three nodes, and of a hub with 10,000 runners
 cross: ## every platform that is shipped
 	@for p in darwin/arm64 darwin/amd64 linux/arm64 linux/amd64; do \
 	  echo "  $$p"; GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/tugline-$${p%/*}-$${p#*/} ./cmd/tugline || exit 1; done
+
+packages: cross ## .deb and .rpm for linux/amd64 and linux/arm64, in bin/packages
+	installers/packages/build.sh '$(VERSION)' bin/tugline-linux-%s bin/packages deb/amd64 deb/arm64 rpm/amd64 rpm/arm64
+
+formula: cross ## bin/tugline.rb, for Homebrew; URL says below which address the release's programs will be
+	$(GO) run ./installers/packages formula '$(VERSION)' '$(URL)' bin >bin/tugline.rb
 
 image: ## the hub's image, from nothing but the binary; IMAGE names it
 	@mkdir -p bin/image/data

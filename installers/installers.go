@@ -1,8 +1,8 @@
 // Package installers carries what puts a runner in place on a machine: templates of the
-// units for systemd and launchd, and the script that a hub serves.
+// units for systemd and launchd, the script that a hub serves, and a Homebrew formula.
 //
 // It guarantees that they are those of the same build. What is filled in, and how it is
-// made safe there, is left to runner/service and hub/web.
+// made safe there, is left to runner/service, hub/web and installers/packages.
 package installers
 
 import _ "embed"
@@ -21,4 +21,7 @@ var (
 	// Script is what a hub serves as /install.sh.
 	//go:embed runner/install.sh
 	Script string
+	// Formula is a Homebrew formula.
+	//go:embed homebrew/tugline.rb.tmpl
+	Formula string
 )

@@ -29,7 +29,13 @@ type Config struct {
 	Self      string            // path of the tugline binary, which is the jobs' supervisor too; this program if ""
 	Version   string            // of this program, told to the hub
 	Versions  *update.Store     // where this program lies beside others of it; nil: it can't be updated
-	Logger    *slog.Logger
+	ManagedBy string            // package manager that looks after this program; "": none
+	UpdatedBy string            // its command that updates it
+	// Keychain may keep what seals the runner's keys; nil is that there is none. InKeychain
+	// says whether it does from now on; nil leaves it as it is.
+	Keychain   Keychain
+	InKeychain *bool
+	Logger     *slog.Logger
 	// Dial reaches a hub's address otherwise than over this machine's network; nil is net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// MeshKey is the public key by which the hubs' tunnel lets this runner in, where Dial

@@ -25,7 +25,7 @@ const (
 // where it has none. The keys are durable before the ticket is used, so that a
 // repeated enrolment is the same one.
 func (r *Runner) enrolled(ctx context.Context) (*identity, error) {
-	id, err := loadIdentity(r.cfg.Dir)
+	id, err := r.identity(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -37,6 +37,9 @@ func (r *Runner) enrolled(ctx context.Context) (*identity, error) {
 	}
 	if id == nil {
 		if id, err = newIdentity(); err != nil {
+			return nil, err
+		}
+		if err := r.place(ctx, id); err != nil {
 			return nil, err
 		}
 		if err := id.save(r.cfg.Dir); err != nil {
@@ -68,7 +71,7 @@ func (r *Runner) ticketHubs(id *identity) []string {
 // enrolAnew replaces an identity that the hub takes no more, with new keys. The old
 // one stays until the hub has answered.
 func (r *Runner) enrolAnew(ctx context.Context) error {
-	id, err := loadIdentity(r.cfg.Dir)
+	id, err := r.identity(ctx)
 	if err != nil {
 		return err
 	}
@@ -76,6 +79,7 @@ func (r *Runner) enrolAnew(ctx context.Context) error {
 		if id.Next, err = newIdentity(); err != nil {
 			return err
 		}
+		id.keptLike(id)
 		if err := id.save(r.cfg.Dir); err != nil {
 			return err
 		}

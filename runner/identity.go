@@ -44,11 +44,14 @@ type identity struct {
 	ReleaseKey string            `json:"release_key,omitempty"` // minisign public: releases are signed by it
 	Ticket     fleet.Digest      `json:"ticket,omitempty"`      // hash of the secret of the ticket that it was enrolled with
 	Next       *identity         `json:"next,omitempty"`        // an enrolment anew that has begun; its keys are durable first, too
+
+	vault  *vault // seals the keys; nil: they lie in the file
+	sealed []byte // what is not opened yet
 }
 
 func identityFile(dir string) string { return filepath.Join(dir, "identity.json") }
 
-// loadIdentity gives nil where there is none.
+// loadIdentity gives nil where there is none. Sealed keys are not in it before open.
 func loadIdentity(dir string) (*identity, error) {
 	b, err := readPrivate(identityFile(dir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,11 +61,19 @@ func loadIdentity(dir string) (*identity, error) {
 		return nil, fmt.Errorf("read the runner's identity: %w", err)
 	}
 	var id identity
-	if err := json.Unmarshal(b, &id); err != nil {
+	var s sealedIdentity
+	if err := errors.Join(json.Unmarshal(b, &id), json.Unmarshal(b, &s)); err != nil {
 		return nil, fmt.Errorf("read the runner's identity in %s: %w", identityFile(dir), err)
 	}
-	if id.Version > identityVersion {
-		return nil, &durable.Newer{What: "the runner's identity", Path: identityFile(dir), Format: id.Version, Known: identityVersion}
+	if id.Version > sealedVersion {
+		return nil, &durable.Newer{What: "the runner's identity", Path: identityFile(dir), Format: id.Version, Known: sealedVersion}
+	}
+	if id.Version == sealedVersion {
+		if s.Public == nil || len(s.Sealed) == 0 {
+			return nil, fmt.Errorf("the runner's identity in %s is damaged; remove the data directory and enrol anew", identityFile(dir))
+		}
+		s.Public.vault, s.Public.sealed = &vault{account: s.Keychain}, s.Sealed
+		return s.Public, nil
 	}
 	if !id.whole() || id.Next != nil && !id.Next.whole() {
 		return nil, fmt.Errorf("the runner's identity in %s is damaged; remove the data directory and enrol anew", identityFile(dir))
@@ -104,11 +115,7 @@ func (id *identity) pins() [][]byte {
 
 // save writes the identity durably; a crash leaves the old one or the new one.
 func (id *identity) save(dir string) error {
-	b, err := json.MarshalIndent(id, "", "  ")
-	if err != nil {
-		return fmt.Errorf("save the runner's identity: %w", err)
-	}
-	if err := durable.Replace(identityFile(dir), append(b, '\n'), 0o600); err != nil {
+	if err := id.write(dir); err != nil {
 		return fmt.Errorf("save the runner's identity: %w", err)
 	}
 	return nil

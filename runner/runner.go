@@ -60,7 +60,6 @@ type Runner struct {
 	now        func() time.Time // by which workspaces and caches are kept
 	formats    format.Table     // of the data directory
 	updates    updates
-	managedBy  string // who looks after this installation; empty: the runner may
 	errands    *errands
 
 	storeMu  sync.Mutex
@@ -112,7 +111,6 @@ func New(cfg Config) (*Runner, error) {
 	}
 	r.sampled = r.lastSample
 	r.updates.acked = make(chan struct{})
-	r.managedBy = managed(cfg.Dir)
 	return r, nil
 }
 

@@ -90,25 +90,12 @@ func (r *Runner) updateFacts() *fleet.RunnerUpdate {
 // immovable says why this program is not the runner's own to replace.
 func (r *Runner) immovable() string {
 	switch {
-	case r.managedBy != "":
-		return "managed by " + r.managedBy
+	case r.cfg.ManagedBy != "":
+		return "managed by " + r.cfg.ManagedBy + "; on the machine `" + r.cfg.UpdatedBy + "` updates it"
 	case r.cfg.Versions == nil:
 		return "not installed in a directory of versions; `tugline runner install` does that"
 	}
 	return ""
-}
-
-// managed reads who looks after this installation, from D/service.json: a package
-// manager, or nobody.
-func managed(dir string) string {
-	b, err := os.ReadFile(filepath.Join(dir, "service.json"))
-	var s struct {
-		ManagedBy string `json:"managed_by"`
-	}
-	if err != nil || json.Unmarshal(b, &s) != nil {
-		return ""
-	}
-	return fleet.CutText(s.ManagedBy, 40)
 }
 
 // gate is what decides whether an update begins now.

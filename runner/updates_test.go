@@ -92,6 +92,7 @@ type updateRig struct {
 	offer   atomic.Pointer[wire.Update]
 	prefix  string
 	dir     string
+	managed string // by which package manager
 }
 
 func newUpdateRig(t *testing.T) *updateRig {
@@ -137,7 +138,9 @@ func (g *updateRig) runner(rules string) *testRunner {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	return g.newRunner(func(c *Config) { c.Dir, c.Versions, c.Version = g.dir, s, "1.0.0" })
+	return g.newRunner(func(c *Config) {
+		c.Dir, c.Versions, c.Version, c.ManagedBy, c.UpdatedBy = g.dir, s, "1.0.0", g.managed, "a command"
+	})
 }
 
 // release puts version 2.0.0 on the hub and offers it.
@@ -256,12 +259,10 @@ func TestOffIsOffForEverybody(t *testing.T) {
 
 func TestPackagesAreLeftToTheirManager(t *testing.T) {
 	g := newUpdateRig(t)
-	if err := os.WriteFile(filepath.Join(g.dir, "service.json"), []byte(`{"version":1,"managed_by":"deb"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	g.managed = "deb"
 	r := g.runner("updates: auto\n")
 	g.release()
-	g.waits(r, "managed by deb")
+	g.waits(r, "managed by deb; on the machine `a command` updates it")
 	if u := g.facts(r.id); u.Policy != "off" {
 		t.Errorf("facts: %+v", u)
 	}

@@ -69,6 +69,7 @@ func (d *runnerDoctor) look(ctx context.Context) *findings {
 	default:
 		d.ofService(ctx, rec)
 	}
+	d.updates()
 	d.permissions()
 	owner := d.rules()
 	d.hubs(ctx)
@@ -110,6 +111,19 @@ func (d *runnerDoctor) ofService(ctx context.Context, rec service.Record) {
 	}
 	if rec.Mode == service.Agent {
 		d.add("memory", levelOK, "", "where memory is short, jobs are ended first, by 100 points; a daemon would be spared by 500 more")
+	}
+}
+
+// updates says who replaces the program.
+func (d *runnerDoctor) updates() {
+	p, err := packaged()
+	switch {
+	case err != nil:
+		d.add("updates", levelFail, "install the package again", "%v", err)
+	case p.Manager != "":
+		d.add("updates", levelOK, "", "managed by %s: `%s` updates it", p.Manager, p.UpdatedBy())
+	default:
+		d.add("updates", levelOK, "", "by the hub's releases, as runner.yaml allows")
 	}
 }
 

@@ -24,6 +24,7 @@ func (a *app) runnerInstallCommand() *cobra.Command {
 	var labels []string
 	var mode string
 	var viaMesh, show bool
+	var sealed *bool
 	c := &cobra.Command{
 		Use: "install", Short: "Install a runner on this machine as a service", Args: cobra.NoArgs,
 		Long: `Install a runner on this machine as a service: enrol it, place the program, write the unit,
@@ -35,7 +36,8 @@ from before, and jobs go on meanwhile. There are two modes.
 ` + service.Daemon.TradeOff() + `
 
 The PATH of whoever installs it is kept for the service, so that agent CLIs are found. What jobs
-may do is up to runner.yaml in the data directory.`,
+may do is up to runner.yaml in the data directory. A program that a package brought (.deb, .rpm,
+Homebrew) is used where it lies, and its package manager alone replaces it.`,
 		Example: "  tugline runner install --ticket - < ticket\n  tugline runner install --print\n  sudo tugline runner install --mode daemon --ticket - --slots 4 < ticket",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := a.serviceLayout(mode)
@@ -46,6 +48,12 @@ may do is up to runner.yaml in the data directory.`,
 				return usage("a daemon is installed by root: run it again with sudo, or with --mode agent as your own user")
 			}
 			cfg.Dir = l.Data
+			if err := keychainGiven(cmd.Flags(), *sealed, &cfg); err != nil {
+				return err
+			}
+			if *sealed && l.Mode == service.Daemon {
+				return usage("--keychain is for --mode agent: a daemon has nobody's login, and so no Keychain")
+			}
 			if cfg.Labels, err = pairs("label", labels); err != nil {
 				return err
 			}
@@ -67,6 +75,7 @@ may do is up to runner.yaml in the data directory.`,
 	f.StringArrayVar(&labels, "label", nil, "label `K=V` that jobs may require (repeatable)")
 	f.StringVar(&cfg.Transport, "transport", "", "`HOW` to reach the hub: ws, http or auto (default as runner.yaml says)")
 	f.BoolVar(&viaMesh, "via-mesh", false, "reach the hubs through their tunnel, where only UDP passes")
+	sealed = keychainFlag(f)
 	f.BoolVar(&show, "print", false, "show what would be done, with every file, and write nothing")
 	return local(c)
 }
@@ -96,7 +105,30 @@ func (a *app) serviceLayout(mode string) (service.Layout, error) {
 	if mode == string(service.Agent) && (!filepath.IsAbs(data) || !filepath.IsAbs(home)) {
 		return service.Layout{}, usage("HOME is not set, so that there is no place for the runner")
 	}
-	return service.Lay(serviceInit(), service.Mode(mode), service.Folders{Home: home, Data: data, Config: config}), nil
+	l := service.Lay(serviceInit(), service.Mode(mode), service.Folders{Home: home, Data: data, Config: config})
+	p, err := packaged()
+	if err != nil {
+		return l, fail(exitFailed, "%s", sentence(err))
+	}
+	return l.By(p), nil
+}
+
+// thisProgram is the path of this program, links resolved.
+func thisProgram() (string, error) {
+	program, err := os.Executable()
+	if err == nil {
+		program, err = filepath.EvalSymlinks(program)
+	}
+	return program, err
+}
+
+// packaged says which package manager looks after this program.
+func packaged() (service.Package, error) {
+	program, err := thisProgram()
+	if err != nil {
+		return service.Package{}, err
+	}
+	return service.PackageOf(program)
 }
 
 // ticketGiven reads the ticket from where it was given.
@@ -111,10 +143,7 @@ func (a *app) ticketGiven(flag string) (string, error) {
 }
 
 func (a *app) install(ctx context.Context, l service.Layout, cfg runner.Config, flags *pflag.FlagSet, viaMesh, show bool) error {
-	program, err := os.Executable()
-	if err == nil {
-		program, err = filepath.EvalSymlinks(program)
-	}
+	program, err := thisProgram()
 	if err != nil {
 		return fail(exitFailed, "cannot find this program: %v", err)
 	}
@@ -157,7 +186,7 @@ func (a *app) install(ctx context.Context, l service.Layout, cfg runner.Config, 
 		}
 	}
 	// How it is run is kept where `runner run` looks for it.
-	if !show && (!enrolled || anyGiven(flags, "name", "slots", "label", "transport", "via-mesh")) {
+	if !show && (!enrolled || anyGiven(flags, "name", "slots", "label", "transport", "via-mesh", "keychain")) {
 		r.Keep = func() error { return keepGiven(flags, cfg.Dir) }
 	}
 	changed, err := service.Install(ctx, r)

@@ -20,6 +20,7 @@ func (a *app) runnerRunCommand() *cobra.Command {
 	var labels []string
 	var level string
 	var viaMesh bool
+	var sealed *bool
 	c := &cobra.Command{
 		Use: "run", Short: "Run a runner on this machine", Args: cobra.NoArgs,
 		Long: `Run a runner on this machine. The first time it enrols with a ticket that a hub made;
@@ -60,6 +61,9 @@ to start that.`,
 			if err != nil {
 				return err
 			}
+			if err := keychainGiven(cmd.Flags(), *sealed, &cfg); err != nil {
+				return err
+			}
 			if cfg.Labels, err = pairs("label", labels); err != nil {
 				return err
 			}
@@ -82,6 +86,11 @@ to start that.`,
 				return err
 			}
 			cfg.Version = thisBuild().Version
+			p, err := packaged()
+			if err != nil {
+				cfg.Logger.Error("who updates this program is not known", "err", err)
+			}
+			cfg.ManagedBy, cfg.UpdatedBy = p.Manager, p.UpdatedBy()
 			if viaMesh {
 				end, err := throughMesh(&cfg)
 				if err != nil {
@@ -118,6 +127,7 @@ to start that.`,
 	f.StringArrayVar(&labels, "label", nil, "label `K=V` that jobs may require (repeatable)")
 	f.StringVar(&cfg.Transport, "transport", "", "`HOW` to reach the hub: ws, http or auto (default as runner.yaml says)")
 	f.BoolVar(&viaMesh, "via-mesh", false, "reach the hubs through their tunnel, where only UDP passes")
+	sealed = keychainFlag(f)
 	f.StringVar(&level, "log-level", "info", "`LEVEL` of the log: debug, info, warn, error")
 	return local(c)
 }

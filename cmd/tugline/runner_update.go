@@ -74,8 +74,14 @@ func ringNames() []cobra.Completion {
 
 // approveUpdate is the owner's word on the machine.
 func (a *app) approveUpdate(dir string) error {
+	p, err := packaged()
+	if err != nil {
+		return fail(exitFailed, "%s", sentence(err))
+	}
 	w, ok, err := runner.Waiting(dir)
 	switch {
+	case p.Manager != "":
+		return fail(exitFailed, "this program is managed by %s: `%s` updates it", p.Manager, p.UpdatedBy())
 	case err != nil:
 		return fail(exitFailed, "what waits can't be read: %v", err)
 	case !ok:
@@ -149,7 +155,7 @@ func updateText(r *api.Runner) string {
 		if u.Offered != "" && !slices.Contains(parts, u.Offered+" is asked for") {
 			parts = append(parts, u.Offered+" is offered")
 		}
-		if u.Waits != "" && u.Offered != "" {
+		if u.Waits != "" && (u.Offered != "" || u.Policy == "off") {
 			parts = append(parts, u.Waits)
 		}
 		switch u.State {

@@ -84,11 +84,18 @@ func (w *work) install(ctx context.Context) error {
 	if err := w.program(); err != nil {
 		return err
 	}
+	if err := w.supersede(ctx); err != nil {
+		return err
+	}
+	render := render
+	if w.Layout.DropIn != "" {
+		render = renderDropIn
+	}
 	unit, err := render(w.Layout, w.vars)
 	if err != nil {
 		return err
 	}
-	changed, err := w.file(w.Layout.Unit, unit, 0o644)
+	changed, err := w.file(w.Layout.unit(), unit, 0o644)
 	if err != nil {
 		return err
 	}
@@ -229,6 +236,9 @@ func Uninstall(ctx context.Context, r Record, c Control, uid int, busy func() (b
 	}
 	if l.User != "" {
 		left.Kept = append(left.Kept, "the user "+l.User)
+	}
+	if l.ManagedBy != "" {
+		left.Kept = append(left.Kept, "the program, "+l.Program()+", which its package manager removes ("+l.ManagedBy+")")
 	}
 	if err := os.Remove(recordFile(l.Data)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fail(err)

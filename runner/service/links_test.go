@@ -81,7 +81,11 @@ func TestARecordLeadsRootNowhereElse(t *testing.T) {
 		"unit":   func(r *Record) { r.Unit = "/etc/passwd" },
 		"prefix": func(r *Record) { r.Prefix = "/home/somebody" },
 		"link":   func(r *Record) { r.Link = "/usr/bin/sudo" },
-		"mode":   func(r *Record) { r.Mode = Agent },
+		"drop":   func(r *Record) { r.DropIn = "/etc/sudoers.d/x" },
+		"brew": func(r *Record) {
+			r.ManagedBy, r.Program, r.Link, r.DropIn = "deb", "/usr/bin/tugline", "", "/etc/passwd"
+		},
+		"mode": func(r *Record) { r.Mode = Agent },
 	} {
 		bad := r
 		change(&bad)

@@ -94,7 +94,11 @@ func (w *work) file(path string, text []byte, mode fs.FileMode) (changed bool, e
 }
 
 // program copies the program to the directory of its version, and has the switch lead there.
+// That of a package stays where it is.
 func (w *work) program() error {
+	if w.Layout.Binary != "" {
+		return w.packaged()
+	}
 	from, to := w.Request.Program, w.Layout.OfVersion(w.Version)
 	for _, dir := range []string{filepath.Dir(filepath.Dir(to)), filepath.Dir(to)} {
 		if err := w.noLink(dir); err != nil {

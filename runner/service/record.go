@@ -20,13 +20,15 @@ type Record struct {
 	Init    Init   `json:"init"`
 	Prefix  string `json:"prefix"`
 	Unit    string `json:"unit"`
+	DropIn  string `json:"drop_in,omitempty"`
 	Link    string `json:"link,omitempty"`
 	User    string `json:"user,omitempty"`
 	Path    string `json:"path"` // PATH of the service
 	// Environment is what the unit sets, NAME=VALUE each.
 	Environment []string `json:"environment,omitempty"`
-	ManagedBy   string   `json:"managed_by"` // deb, rpm or brew; "": the program is in versions and replaced by itself
-	Installed   string   `json:"installed"`  // version of the program that wrote this
+	ManagedBy   string   `json:"managed_by"`        // deb, rpm or brew; "": the program is in versions and replaced by itself
+	Program     string   `json:"program,omitempty"` // of the package
+	Installed   string   `json:"installed"`         // version of the program that wrote this
 }
 
 func recordFile(data string) string { return filepath.Join(data, "service.json") }
@@ -51,19 +53,29 @@ func Installed(data string) (Record, error) {
 // Expect refuses a record of a daemon by which root would take away other things than an installation puts in place: the
 // service's user may write it.
 func (r Record) Expect(l Layout) error {
-	if l.Mode == Daemon && r.Layout() != l {
-		return fmt.Errorf("%s does not name the places of a daemon, which are %s, %s and %s; look at it, and install again to have it right", recordFile(l.Data), l.Prefix, l.Unit, l.Link)
+	if l.Mode != Daemon {
+		return nil
+	}
+	l = Lay(l.Init, Daemon, Folders{}).By(Package{Manager: r.ManagedBy, Program: r.Program})
+	if r.Layout() != l {
+		return fmt.Errorf("%s does not name the places of a daemon, which are %s, %s and %s; look at it, and install again to have it right", recordFile(l.Data), l.Prefix, l.unit(), l.Link)
 	}
 	return nil
 }
 
 // Layout gives where everything of it is.
 func (r Record) Layout() Layout {
-	return Layout{Init: r.Init, Mode: r.Mode, Prefix: r.Prefix, Data: filepath.Join(r.Prefix, "runner"), Unit: r.Unit, Link: r.Link, User: r.User}
+	return Layout{
+		Init: r.Init, Mode: r.Mode, Prefix: r.Prefix, Data: filepath.Join(r.Prefix, "runner"), Unit: r.Unit, Link: r.Link, User: r.User,
+		ManagedBy: r.ManagedBy, Binary: r.Program, DropIn: r.DropIn,
+	}
 }
 
 func (l Layout) record(version string, vars []variable) ([]byte, error) {
-	r := Record{Version: recordVersion, Mode: l.Mode, Init: l.Init, Prefix: l.Prefix, Unit: l.Unit, Link: l.Link, User: l.User, Installed: version}
+	r := Record{
+		Version: recordVersion, Mode: l.Mode, Init: l.Init, Prefix: l.Prefix, Unit: l.Unit, DropIn: l.DropIn, Link: l.Link, User: l.User,
+		ManagedBy: l.ManagedBy, Program: l.Binary, Installed: version,
+	}
 	for _, v := range vars {
 		r.Environment = append(r.Environment, v.Name+"="+v.Value)
 		if v.Name == "PATH" {

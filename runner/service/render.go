@@ -13,6 +13,7 @@ import (
 // filling is what the templates are filled with.
 type filling struct {
 	Layout
+	Origin      string // who wrote the file
 	Label       string
 	Arguments   []string   // the command line
 	Variables   []variable // of the environment
@@ -20,11 +21,23 @@ type filling struct {
 	Errors      string     // where launchd puts what the program says outside its log
 }
 
+// writtenHere is said of what an installation writes.
+const writtenHere = "`tugline runner install` wrote this file; run again, it brings it up to date."
+
 // render gives the text of the unit or the property list.
 func render(l Layout, vars []variable) ([]byte, error) {
-	f := filling{Layout: l, Label: Label, Variables: vars, Errors: filepath.Join(l.Data, "logs", "launchd.log")}
+	f := filling{Layout: l, Origin: writtenHere, Label: Label, Variables: vars, Errors: filepath.Join(l.Data, "logs", "launchd.log")}
+	if l.DropIn != "" {
+		f.Origin = "It came with a package; `tugline runner install` enrols and starts it, and adds what holds on this machine."
+	}
 	f.Arguments = []string{l.Program(), "runner", "run", "--data-dir", l.Data}
-	for _, v := range vars {
+	return fill(f)
+}
+
+// fill fills in the template of a layout.
+func fill(f filling) ([]byte, error) {
+	l := f.Layout
+	for _, v := range f.Variables {
 		f.Environment = append(f.Environment, v.Name+"="+v.Value)
 	}
 	for _, s := range append(f.Arguments, f.Environment...) {

@@ -73,6 +73,11 @@ type Layout struct {
 	Unit   string // unit or property list
 	Link   string // a link for people's PATH; "": none
 	User   string // whom the service runs as; "": whoever installs it
+
+	// Of a program that a package manager looks after:
+	ManagedBy string // which one; "": the program is in versions
+	Binary    string // its path for good
+	DropIn    string // where this machine's environment is added to the package's unit; "": the unit is ours
 }
 
 // Folders are the user's own, for an agent.
@@ -99,8 +104,15 @@ func Lay(init Init, mode Mode, f Folders) Layout {
 	return l
 }
 
-// Program is the path that the service starts, through the switch between versions.
-func (l Layout) Program() string { return filepath.Join(l.Prefix, "current", "tugline") }
+// Program is the path that the service starts: the package's, or through the switch
+// between versions.
+func (l Layout) Program() string {
+	return cmp.Or(l.Binary, filepath.Join(l.Prefix, "current", "tugline"))
+}
+
+// unit is the file by which the service is as it is installed here: the unit itself, or
+// what is added to that of a package.
+func (l Layout) unit() string { return cmp.Or(l.DropIn, l.Unit) }
 
 // OfVersion is the path of the program of one version.
 func (l Layout) OfVersion(version string) string {

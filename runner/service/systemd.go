@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -69,6 +70,10 @@ func (w *work) runsAnother(pid string) bool {
 		return false
 	}
 	exe, err := os.Readlink("/proc/" + pid + "/exe")
+	if w.Layout.Binary != "" {
+		real, _ := filepath.EvalSymlinks(w.Layout.Binary)
+		return err == nil && exe != real // one that its package has replaced is told by its path
+	}
 	return err == nil && exe != w.Layout.OfVersion(w.Version)
 }
 
@@ -145,7 +150,7 @@ func stopSystemd(ctx context.Context, l Layout, c Control, _ int, say func(strin
 			return err
 		}
 	}
-	if err := removeUnit(l.Unit, say); err != nil {
+	if err := removeUnit(l.unit(), say); err != nil {
 		return err
 	}
 	if err := succeed(ctx, c, systemctl(l, "daemon-reload")...); err != nil {

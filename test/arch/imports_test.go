@@ -43,14 +43,17 @@ var table = []struct{ pkg, may string }{
 	{"runner/probe", "runner/process shared/fleet"},
 	{"runner/update", "runner/durable runner/process shared/fleet"},
 	{"runner/service", "installers runner/durable runner/process shared/fleet"},
+	{"runner/keychain", "runner/process"},
+	{"runner/keychain/keychaintest", ""},
 	{"runner/worktree", "runner/process runner/probe shared/fleet"},
 	{"runner/harness", "runner/process shared/fleet"},
 	{"runner/inventory", "shared/fleet"},
 	{"runner/attempt", "runner/journal runner/worktree runner/harness runner/process runner/probe shared/fleet shared/wire"},
 	{"runner", "runner/attempt runner/durable runner/journal runner/inventory runner/probe runner/worktree runner/harness runner/process runner/update shared/fleet shared/wire"},
 	{"installers", ""},
+	{"installers/packages", "installers runner/service"},
 	{"cmd/tugline/supervisor", "runner/process"},
-	{"cmd/tugline", "cmd/tugline/supervisor hub hub/state mesh runner runner/attempt runner/durable runner/harness runner/journal runner/probe runner/process runner/service runner/update runner/worktree consensus shared/*"},
+	{"cmd/tugline", "cmd/tugline/supervisor hub hub/state mesh runner runner/attempt runner/durable runner/harness runner/journal runner/keychain runner/probe runner/process runner/service runner/update runner/worktree consensus shared/*"},
 }
 
 // owners names the only packages that may import a costly dependency, tests aside.

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs what test/installers needs from Debian, where it is absent, and starts none of it.
+# Installs what test/installers needs from Debian, where it is absent, and starts none of it;
+# with "soak" also what its long forms need.
 set -eu
 
 want=
@@ -15,6 +16,11 @@ need haproxy haproxy
 need systemd-nspawn systemd-container
 need systemd-analyze systemd
 need dbus-daemon dbus
+if [ "${1-}" = soak ]; then
+  need rpm rpm
+  need lintian lintian
+  need ruby ruby
+fi
 docker compose version >/dev/null 2>&1 || need docker-compose docker-compose
 [ -x /lib/systemd/systemd ] || want="$want systemd"
 [ -n "$want" ] || exit 0

@@ -171,6 +171,7 @@ func TestARunnerAsAService(t *testing.T) {
 	for _, r := range runners {
 		r.taken(t)
 	}
+	ofAPackage(t, m, hub)
 }
 
 // puts installs the runner.
