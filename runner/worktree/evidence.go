@@ -162,16 +162,12 @@ func (s *Store) examineGit(ctx context.Context, rec *record, e *seen) error {
 	if e.Inner, err = s.inner(ctx, rec, snap); err != nil {
 		return err
 	}
-	e.own, err = ws.ownTips(ctx, rec, at)
-	if err == nil && len(e.own) > 0 {
-		args := []string{"rev-list", "--count"}
-		for _, t := range e.own {
-			args = append(args, t.sha)
-		}
-		var not []string
-		if not, err = ws.published(ctx, rec); err == nil {
-			e.Own, err = ws.git.count(ctx, ws.top, append(append(args, "--not"), not...)...)
-		}
+	k, err := s.published(ctx, ws, rec)
+	if err != nil {
+		return err
+	}
+	if e.own, err = ws.ownTips(ctx, rec, at, k); err == nil && len(e.own) > 0 {
+		e.Own, err = k.count(ctx, e.own...)
 	}
 	return err
 }
@@ -216,33 +212,9 @@ func (w workspace) rescuedAs(ctx context.Context, job fleet.JobID, tree, staged 
 	return "", time.Time{}, err
 }
 
-// published gives arguments of git that name everything of a job which is known to be elsewhere: what came from the
-// remote or from who asked for the job, what was pushed, and what the hub has acknowledged.
-func (w workspace) published(ctx context.Context, rec *record) ([]string, error) {
-	args := []string{"--glob=refs/remotes/origin", "--glob=refs/tugline/input/" + string(rec.Job), "--glob=refs/tugline/extra/" + string(rec.Job)}
-	known := slices.Clone(rec.Published)
-	if rec.Base != "" {
-		known = append(known, rec.Base)
-	}
-	if len(known) == 0 {
-		return args, nil
-	}
-	var names []string
-	for _, sha := range known {
-		names = append(names, sha+"^{commit}")
-	}
-	found, err := w.git.lookUp(ctx, w.top, names...)
-	for _, sha := range found {
-		if sha != "" {
-			args = append(args, sha)
-		}
-	}
-	return args, err
-}
-
 // ownTips names the commits that an attempt, or somebody after it, has made here and that are not published: those of
 // HEAD, of the job's branch, of other branches and tags that HEAD has visited, and stashes.
-func (w workspace) ownTips(ctx context.Context, rec *record, at stand) ([]tip, error) {
+func (w workspace) ownTips(ctx context.Context, rec *record, at stand, k known) ([]tip, error) {
 	been, err := w.visited()
 	if err != nil {
 		return nil, err
@@ -281,13 +253,9 @@ func (w workspace) ownTips(ctx context.Context, rec *record, at stand) ([]tip, e
 	for i, sha := range stashes {
 		add(sha, fmt.Sprintf("%s-stash-%d", rec.Branch, i+1))
 	}
-	not, err := w.published(ctx, rec)
-	if err != nil {
-		return nil, err
-	}
 	var own []tip
 	for _, t := range all {
-		n, err := w.git.count(ctx, w.top, append([]string{"rev-list", "--count", t.sha, "--not"}, not...)...)
+		n, err := k.count(ctx, t)
 		if err != nil {
 			return nil, err
 		}

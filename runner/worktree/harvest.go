@@ -135,9 +135,12 @@ func (t *Tree) harvest(ctx context.Context, req HarvestRequest) (Result, error) 
 			return
 		}
 		if rec.Results == nil || len(rec.Results) >= maxPublished {
-			rec.Results = map[string]string{}
+			rec.Results, rec.Bases = map[string]string{}, nil
 		}
-		rec.Results[req.Fence.String()] = res.Tip
+		if rec.Bases == nil {
+			rec.Bases = map[string]string{}
+		}
+		rec.Results[req.Fence.String()], rec.Bases[req.Fence.String()] = res.Tip, res.Base
 	})
 }
 
