@@ -60,7 +60,7 @@ func (s *Store) examine(ctx context.Context, rec *record) (seen, error) {
 // none. An agent may have written them: they are not run, and what they leave of a file proves nothing. Git LFS writes its
 // own there too.
 func (g git) wouldRun(ctx context.Context, dir string) (string, error) {
-	settings, err := g.list(ctx, dir, "config", "--show-scope", "--includes", "-z", "--get-regexp", `^filter\..*\.(clean|process)$`)
+	settings, err := g.list(ctx, dir, "config", "--show-scope", "--includes", "-z", "--get-regexp", `^filter\..*\.(clean|smudge|process)$`)
 	var failed *gitError
 	if errors.As(err, &failed) && failed.exit == 1 {
 		return "", nil // there is none
@@ -78,7 +78,7 @@ func (g git) wouldRun(ctx context.Context, dir string) (string, error) {
 	return "", nil
 }
 
-var lfsForm = lazily(`^git-lfs (clean -- %f|filter-process)( --skip)?$`)
+var lfsForm = lazily(`^git-lfs (clean|smudge|filter-process)( --skip)?( -- %f)?$`)
 
 // lastUse gives when a workspace was used last: by an attempt, or by git for whoever works there by hand.
 func (s *Store) lastUse(rec *record) time.Time {
@@ -159,7 +159,7 @@ func (s *Store) examineGit(ctx context.Context, rec *record, e *seen) error {
 			return err
 		}
 	}
-	if e.Inner, err = s.inner(ctx, rec, snap); err != nil {
+	if e.Inner, err = s.inner(ctx, rec, tmp, snap); err != nil {
 		return err
 	}
 	k, err := s.published(ctx, ws, rec)
@@ -289,7 +289,7 @@ func (w workspace) stashes(ctx context.Context, branch string, been map[string]b
 }
 
 // inner looks at repositories inside the worktree: submodules, and what an agent made, also where git ignores it.
-func (s *Store) inner(ctx context.Context, rec *record, snap *snapshot) (string, error) {
+func (s *Store) inner(ctx context.Context, rec *record, tmp string, snap *snapshot) (string, error) {
 	for _, at := range snap.Nested {
 		if head, err := s.git.commit(ctx, filepath.Join(rec.Path, at), "HEAD"); err != nil || head != "" {
 			return fmt.Sprintf("it holds a git repository of its own at %q, whose history is saved nowhere else", at), nil
@@ -325,6 +325,10 @@ func (s *Store) inner(ctx context.Context, rec *record, snap *snapshot) (string,
 		dirty, err := g.line(ctx, inner, "status", "--porcelain", "--ignore-submodules=none")
 		if err != nil || dirty != "" {
 			return fmt.Sprintf("submodule %q has changes", path), nil
+		}
+		differ, err := workspace{git: g, top: inner, gitDir: admin}.differing(ctx, tmp)
+		if err != nil || len(differ) > 0 {
+			return fmt.Sprintf("submodule %q has files that git would not store as they are", path), err
 		}
 	}
 	foreign, err := ws.baseLinks(ctx, rec)
