@@ -56,30 +56,6 @@ func (s *Store) examine(ctx context.Context, rec *record) (seen, error) {
 	return e, err
 }
 
-// wouldRun says by which programs of a repository's own configuration git would filter files that it looks at; "" is by
-// none. An agent may have written them: they are not run, and what they leave of a file proves nothing. Git LFS writes its
-// own there too.
-func (g git) wouldRun(ctx context.Context, dir string) (string, error) {
-	settings, err := g.list(ctx, dir, "config", "--show-scope", "--includes", "-z", "--get-regexp", `^filter\..*\.(clean|smudge|process)$`)
-	var failed *gitError
-	if errors.As(err, &failed) && failed.exit == 1 {
-		return "", nil // there is none
-	}
-	if err != nil {
-		return "", err
-	}
-	for i := 0; i+1 < len(settings); i += 2 {
-		key, value, _ := strings.Cut(settings[i+1], "\n")
-		if own := settings[i] == "local" || settings[i] == "worktree"; !own || value == "" || strings.HasPrefix(key, "filter.lfs.") && lfsForm().MatchString(value) {
-			continue
-		}
-		return fmt.Sprintf("its git configuration has a program of its own, %s, which is not run", key), nil
-	}
-	return "", nil
-}
-
-var lfsForm = lazily(`^git-lfs (clean|smudge|filter-process)( --skip)?( -- %f)?$`)
-
 // lastUse gives when a workspace was used last: by an attempt, or by git for whoever works there by hand.
 func (s *Store) lastUse(rec *record) time.Time {
 	last := rec.At
@@ -119,7 +95,8 @@ func (s *Store) examineGit(ctx context.Context, rec *record, e *seen) error {
 	}
 	defer done()
 	ws := s.workspace(rec)
-	if e.Unclear, err = ws.git.wouldRun(ctx, ws.top); err != nil || e.Unclear != "" {
+	if programs, err := ws.git.programs(ctx, ws.top); err != nil || len(programs) > 0 {
+		e.Unclear = notRun(programs)
 		return err
 	}
 	if ws.git, err = ws.git.aside(ctx, ws.top, tmp); err != nil {
@@ -319,8 +296,8 @@ func (s *Store) inner(ctx context.Context, rec *record, tmp string, snap *snapsh
 			return fmt.Sprintf("submodule %q is a repository of its own", path), nil
 		}
 		g := s.git.with("GIT_DIR="+admin, "GIT_WORK_TREE="+inner)
-		if why, err := g.wouldRun(ctx, inner); err != nil || why != "" {
-			return fmt.Sprintf("submodule %q can't be looked at: %s", path, why), err
+		if programs, err := g.programs(ctx, inner); err != nil || len(programs) > 0 {
+			return fmt.Sprintf("submodule %q can't be looked at: %s", path, notRun(programs)), err
 		}
 		dirty, err := g.line(ctx, inner, "status", "--porcelain", "--ignore-submodules=none")
 		if err != nil || dirty != "" {

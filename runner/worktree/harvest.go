@@ -276,6 +276,11 @@ func (t *Tree) takeLeftovers(ctx context.Context, ws workspace, req HarvestReque
 		return err
 	}
 	defer done()
+	programs, err := ws.git.programs(ctx, ws.top)
+	if err != nil {
+		return err
+	}
+	ws.git = ws.git.without(programs)
 	snap, err := ws.snapshot(ctx, tmp, s.untrackedLimit)
 	if err != nil {
 		return err
@@ -300,7 +305,10 @@ func (t *Tree) takeLeftovers(ctx context.Context, ws workspace, req HarvestReque
 		res.LeftUncommitted = true
 		return t.rescue(ctx, ws, req.Fence, at.head, res)
 	}
-	auto := req.Commit == CommitAuto && !offBranch && len(snap.Conflicted) == 0 && at.operation != "rebase" && at.operation != "bisect"
+	if len(programs) > 0 { // what they were to take out of files must not get onto a branch
+		res.note("%s; what was not committed is saved as it is, and not committed", notRun(programs))
+	}
+	auto := req.Commit == CommitAuto && len(programs) == 0 && !offBranch && len(snap.Conflicted) == 0 && at.operation != "rebase" && at.operation != "bisect"
 	if auto {
 		return t.commitLeftovers(ctx, ws, req, at, snap, parent, res)
 	}
