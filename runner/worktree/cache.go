@@ -191,6 +191,9 @@ func (c *cache) damaged(ctx context.Context, err error) bool {
 // fetch brings the remote's branches and tags up to date.
 func (s *Store) fetch(ctx context.Context, c *cache, req Request, arrived time.Time, more []string) error {
 	c.sweep()
+	if err := c.dropSymbolic(ctx); err != nil {
+		return err
+	}
 	args := []string{"fetch", "--no-write-fetch-head", "--no-auto-gc", "--no-recurse-submodules", "--progress", "--update-shallow", "--upload-pack=git-upload-pack"}
 	empty, err := c.isEmpty(ctx)
 	if err != nil {
@@ -244,6 +247,18 @@ func (s *Store) transfer(ctx context.Context, c *cache, req Request, args []stri
 // sweep deletes what transfers left that were cut off long ago.
 func (c *cache) sweep() {
 	sweepOld(filepath.Join(c.path, "objects", "pack"), "tmp_")
+}
+
+// dropSymbolic removes refs of the remote that stand for other refs: a fetch would leave them, and what they stand for may
+// be an agent's.
+func (c *cache) dropSymbolic(ctx context.Context) error {
+	refs, err := c.git.line(ctx, c.path, "for-each-ref", "--format=%(refname) %(symref)", "refs/remotes")
+	for l := range strings.Lines(refs) {
+		if ref, to, _ := strings.Cut(strings.TrimSpace(l), " "); err == nil && to != "" {
+			_, err = c.git.line(ctx, c.path, "symbolic-ref", "--delete", ref)
+		}
+	}
+	return err
 }
 
 const leftoverAge = 24 * time.Hour

@@ -173,7 +173,7 @@ func (s *Store) onlyHere(ctx context.Context, c *cache, recs []*record, keep tim
 		e.Unclear = oneLine(err)
 		return nil
 	}
-	beyond, err := c.beyond(ctx, recs, remotes)
+	k, _, err := elsewhere(ctx, c.git, c.path, recs, remotes...)
 	if err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ func (s *Store) onlyHere(ctx context.Context, c *cache, recs []*record, keep tim
 		if len(f) == 3 { // no commit has a date
 			f = []string{f[0], f[1], "0", f[2]}
 		}
-		if len(f) != 4 || hasAnyPrefix(f[3], "refs/remotes/", "refs/tags/", "refs/tugline/input/", "refs/tugline/extra/", "refs/tugline/base/") {
+		if len(f) != 4 || hasAnyPrefix(f[3], "refs/remotes/", "refs/tags/") {
 			continue
 		}
 		if f[0] != "commit" {
@@ -194,7 +194,7 @@ func (s *Store) onlyHere(ctx context.Context, c *cache, recs []*record, keep tim
 			continue
 		}
 		rescue, dropped := strings.HasPrefix(f[3], "refs/tugline/rescue/"), strings.HasPrefix(f[3], "refs/tugline/kept/") && strings.HasSuffix(f[3], "/"+droppedName)
-		out, err := beyond(f[1], "--format=%H %(trailers:key=Tugline-Commit,valueonly,separator=%x2C)", "--no-commit-header")
+		out, err := k.beyond(ctx, f[1:2], "--format=%H %(trailers:key=Tugline-Commit,valueonly,separator=%x2C)", "--no-commit-header")
 		if err != nil {
 			return err
 		}
@@ -214,41 +214,12 @@ func (s *Store) onlyHere(ctx context.Context, c *cache, recs []*record, keep tim
 			e.Waits = until
 		}
 	}
-	return s.onlyStashed(ctx, c, beyond, e)
-}
-
-// beyond gives a function that lists what a commit has that nothing else is known to have.
-func (c *cache) beyond(ctx context.Context, recs []*record, remotes []string) (func(sha string, more ...string) (string, error), error) {
-	var names []string
-	for _, rec := range recs {
-		for _, sha := range append(slices.Clone(rec.Published), rec.Base) {
-			if sha != "" {
-				names = append(names, sha+"^{commit}")
-			}
-		}
-	}
-	var not strings.Builder
-	if len(names) > 0 {
-		found, err := c.git.lookUp(ctx, c.path, names...)
-		if err != nil {
-			return nil, err
-		}
-		for _, sha := range found {
-			if sha != "" {
-				not.WriteString("^" + sha + "\n")
-			}
-		}
-	}
-	return func(sha string, more ...string) (string, error) {
-		args := append([]string{"rev-list", "--stdin"}, more...)
-		args = append(append(args, "--not", "--glob=refs/tugline/input", "--glob=refs/tugline/extra"), remotes...)
-		return c.git.run(ctx, call{dir: c.path, stdin: strings.NewReader(sha + "\n" + not.String()), args: args})
-	}, nil
+	return s.onlyStashed(ctx, c, k, e)
 }
 
 // onlyTagged finds the tags whose commits are not known to be elsewhere.
 func (c *cache) onlyTagged(ctx context.Context, recs []*record, remotes []string) (tags []string, err error) {
-	beyond, err := c.beyond(ctx, recs, remotes)
+	k, _, err := elsewhere(ctx, c.git, c.path, recs, remotes...)
 	if err != nil {
 		return nil, err
 	}
@@ -263,7 +234,7 @@ func (c *cache) onlyTagged(ctx context.Context, recs []*record, remotes []string
 		}
 		own := "?" // what is no commit has no history
 		if at := len(f) - 2; f[at+1] == "commit" {
-			if own, err = beyond(f[at], "--count"); err != nil {
+			if own, err = k.beyond(ctx, f[at:at+1], "--count"); err != nil {
 				return nil, err
 			}
 		}
@@ -275,7 +246,7 @@ func (c *cache) onlyTagged(ctx context.Context, recs []*record, remotes []string
 }
 
 // onlyStashed looks at the stashes behind the newest, which no ref names.
-func (s *Store) onlyStashed(ctx context.Context, c *cache, beyond func(string, ...string) (string, error), e *CacheEvidence) error {
+func (s *Store) onlyStashed(ctx context.Context, c *cache, k known, e *CacheEvidence) error {
 	if has, err := c.git.commit(ctx, c.path, "refs/stash"); err != nil || has == "" {
 		return err
 	}
@@ -285,7 +256,7 @@ func (s *Store) onlyStashed(ctx context.Context, c *cache, beyond func(string, .
 			break
 		}
 		var own string
-		if own, err = beyond(strings.TrimSpace(sha), "--count"); err == nil && strings.TrimSpace(own) != "0" {
+		if own, err = k.beyond(ctx, []string{strings.TrimSpace(sha)}, "--count"); err == nil && strings.TrimSpace(own) != "0" {
 			e.Only = append(e.Only, "a stash")
 		}
 	}
@@ -384,14 +355,14 @@ func (s *Store) askRemote(ctx context.Context, h *hold, c Cache, recs []*record,
 	}
 	bare := s.cacheAt(id, name, url)
 	bare.hold = h
-	found := func(remotes, ofTags []string) (only, tags []string, err error) {
+	found := func(remotes ...string) (only, tags []string, err error) {
 		var e CacheEvidence
 		if err = s.onlyHere(ctx, bare, own, p.Rescue, remotes, &e); err == nil {
-			tags, err = bare.onlyTagged(ctx, own, ofTags)
+			tags, err = bare.onlyTagged(ctx, own, remotes)
 		}
 		return e.Only, tags, err
 	}
-	only, tags, err := found(nil, []string{"--remotes"})
+	only, tags, err := found()
 	if err != nil || len(only)+len(tags) == 0 {
 		return c, err
 	}
@@ -404,8 +375,7 @@ func (s *Store) askRemote(ctx context.Context, h *hold, c Cache, recs []*record,
 			c.Decision = Decision{Do: Keep, Why: fmt.Sprintf("%d refs of it have commits of jobs, and the remote can't be asked whether it has them: %s", len(only)+len(tags), oneLine(err))}
 			return c, nil
 		}
-		remote := []string{"--glob=refs/remotes/origin"}
-		if only, tags, err = found(remote, remote); err != nil {
+		if only, tags, err = found(remoteRefs); err != nil {
 			return c, err
 		}
 		tags = slices.DeleteFunc(tags, func(tag string) bool { return has[tag] })
@@ -418,7 +388,7 @@ func (s *Store) askRemote(ctx context.Context, h *hold, c Cache, recs []*record,
 
 // remoteHas brings the branches of a remote up to date, and gives its tags, as "NAME OBJECT".
 func (s *Store) remoteHas(ctx context.Context, c *cache, tags bool) (map[string]bool, error) {
-	if err := s.scrub(ctx, c); err != nil {
+	if err := errors.Join(s.scrub(ctx, c), c.dropSymbolic(ctx)); err != nil {
 		return nil, err
 	}
 	err := s.transfer(ctx, c, Request{}, []string{"fetch", "--no-write-fetch-head", "--no-auto-gc", "--no-recurse-submodules", "--no-tags",

@@ -56,30 +56,6 @@ func (s *Store) examine(ctx context.Context, rec *record) (seen, error) {
 	return e, err
 }
 
-// wouldRun says by which programs of a repository's own configuration git would filter files that it looks at; "" is by
-// none. An agent may have written them: they are not run, and what they leave of a file proves nothing. Git LFS writes its
-// own there too.
-func (g git) wouldRun(ctx context.Context, dir string) (string, error) {
-	settings, err := g.list(ctx, dir, "config", "--show-scope", "--includes", "-z", "--get-regexp", `^filter\..*\.(clean|process)$`)
-	var failed *gitError
-	if errors.As(err, &failed) && failed.exit == 1 {
-		return "", nil // there is none
-	}
-	if err != nil {
-		return "", err
-	}
-	for i := 0; i+1 < len(settings); i += 2 {
-		key, value, _ := strings.Cut(settings[i+1], "\n")
-		if own := settings[i] == "local" || settings[i] == "worktree"; !own || value == "" || strings.HasPrefix(key, "filter.lfs.") && lfsForm().MatchString(value) {
-			continue
-		}
-		return fmt.Sprintf("its git configuration has a program of its own, %s, which is not run", key), nil
-	}
-	return "", nil
-}
-
-var lfsForm = lazily(`^git-lfs (clean -- %f|filter-process)( --skip)?$`)
-
 // lastUse gives when a workspace was used last: by an attempt, or by git for whoever works there by hand.
 func (s *Store) lastUse(rec *record) time.Time {
 	last := rec.At
@@ -119,7 +95,8 @@ func (s *Store) examineGit(ctx context.Context, rec *record, e *seen) error {
 	}
 	defer done()
 	ws := s.workspace(rec)
-	if e.Unclear, err = ws.git.wouldRun(ctx, ws.top); err != nil || e.Unclear != "" {
+	if programs, err := ws.git.programs(ctx, ws.top); err != nil || len(programs) > 0 {
+		e.Unclear = notRun(programs)
 		return err
 	}
 	if ws.git, err = ws.git.aside(ctx, ws.top, tmp); err != nil {
@@ -159,19 +136,15 @@ func (s *Store) examineGit(ctx context.Context, rec *record, e *seen) error {
 			return err
 		}
 	}
-	if e.Inner, err = s.inner(ctx, rec, snap); err != nil {
+	if e.Inner, err = s.inner(ctx, rec, tmp, snap); err != nil {
 		return err
 	}
-	e.own, err = ws.ownTips(ctx, rec, at)
-	if err == nil && len(e.own) > 0 {
-		args := []string{"rev-list", "--count"}
-		for _, t := range e.own {
-			args = append(args, t.sha)
-		}
-		var not []string
-		if not, err = ws.published(ctx, rec); err == nil {
-			e.Own, err = ws.git.count(ctx, ws.top, append(append(args, "--not"), not...)...)
-		}
+	k, err := s.published(ctx, ws, rec)
+	if err != nil {
+		return err
+	}
+	if e.own, err = ws.ownTips(ctx, rec, at, k); err == nil && len(e.own) > 0 {
+		e.Own, err = k.count(ctx, e.own...)
 	}
 	return err
 }
@@ -216,33 +189,9 @@ func (w workspace) rescuedAs(ctx context.Context, job fleet.JobID, tree, staged 
 	return "", time.Time{}, err
 }
 
-// published gives arguments of git that name everything of a job which is known to be elsewhere: what came from the
-// remote or from who asked for the job, what was pushed, and what the hub has acknowledged.
-func (w workspace) published(ctx context.Context, rec *record) ([]string, error) {
-	args := []string{"--glob=refs/remotes/origin", "--glob=refs/tugline/input/" + string(rec.Job), "--glob=refs/tugline/extra/" + string(rec.Job)}
-	known := slices.Clone(rec.Published)
-	if rec.Base != "" {
-		known = append(known, rec.Base)
-	}
-	if len(known) == 0 {
-		return args, nil
-	}
-	var names []string
-	for _, sha := range known {
-		names = append(names, sha+"^{commit}")
-	}
-	found, err := w.git.lookUp(ctx, w.top, names...)
-	for _, sha := range found {
-		if sha != "" {
-			args = append(args, sha)
-		}
-	}
-	return args, err
-}
-
 // ownTips names the commits that an attempt, or somebody after it, has made here and that are not published: those of
 // HEAD, of the job's branch, of other branches and tags that HEAD has visited, and stashes.
-func (w workspace) ownTips(ctx context.Context, rec *record, at stand) ([]tip, error) {
+func (w workspace) ownTips(ctx context.Context, rec *record, at stand, k known) ([]tip, error) {
 	been, err := w.visited()
 	if err != nil {
 		return nil, err
@@ -281,13 +230,9 @@ func (w workspace) ownTips(ctx context.Context, rec *record, at stand) ([]tip, e
 	for i, sha := range stashes {
 		add(sha, fmt.Sprintf("%s-stash-%d", rec.Branch, i+1))
 	}
-	not, err := w.published(ctx, rec)
-	if err != nil {
-		return nil, err
-	}
 	var own []tip
 	for _, t := range all {
-		n, err := w.git.count(ctx, w.top, append([]string{"rev-list", "--count", t.sha, "--not"}, not...)...)
+		n, err := k.count(ctx, t)
 		if err != nil {
 			return nil, err
 		}
@@ -321,7 +266,7 @@ func (w workspace) stashes(ctx context.Context, branch string, been map[string]b
 }
 
 // inner looks at repositories inside the worktree: submodules, and what an agent made, also where git ignores it.
-func (s *Store) inner(ctx context.Context, rec *record, snap *snapshot) (string, error) {
+func (s *Store) inner(ctx context.Context, rec *record, tmp string, snap *snapshot) (string, error) {
 	for _, at := range snap.Nested {
 		if head, err := s.git.commit(ctx, filepath.Join(rec.Path, at), "HEAD"); err != nil || head != "" {
 			return fmt.Sprintf("it holds a git repository of its own at %q, whose history is saved nowhere else", at), nil
@@ -351,12 +296,16 @@ func (s *Store) inner(ctx context.Context, rec *record, snap *snapshot) (string,
 			return fmt.Sprintf("submodule %q is a repository of its own", path), nil
 		}
 		g := s.git.with("GIT_DIR="+admin, "GIT_WORK_TREE="+inner)
-		if why, err := g.wouldRun(ctx, inner); err != nil || why != "" {
-			return fmt.Sprintf("submodule %q can't be looked at: %s", path, why), err
+		if programs, err := g.programs(ctx, inner); err != nil || len(programs) > 0 {
+			return fmt.Sprintf("submodule %q can't be looked at: %s", path, notRun(programs)), err
 		}
 		dirty, err := g.line(ctx, inner, "status", "--porcelain", "--ignore-submodules=none")
 		if err != nil || dirty != "" {
 			return fmt.Sprintf("submodule %q has changes", path), nil
+		}
+		differ, err := workspace{git: g, top: inner, gitDir: admin}.differing(ctx, tmp)
+		if err != nil || len(differ) > 0 {
+			return fmt.Sprintf("submodule %q has files that git would not store as they are", path), err
 		}
 	}
 	foreign, err := ws.baseLinks(ctx, rec)

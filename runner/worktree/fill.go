@@ -22,8 +22,15 @@ func (s *Store) fill(ctx context.Context, rec *record, req Request) error {
 		}
 	}
 	req.tell("checking out %s", rec.Branch)
+	programs, err := ws.git.programs(ctx, ws.top)
+	if err != nil {
+		return err
+	}
+	if ws.git = ws.git.without(programs); len(programs) > 0 {
+		rec.Notes = append(rec.Notes, notRun(programs)+": files are as they are stored")
+	}
 	// A partial clone fetches file contents here without a sign of life, hence the long bound.
-	_, err := ws.git.with(req.Env...).run(ctx, call{dir: ws.top, stall: 10 * s.git.stall, progress: req.Progress,
+	_, err = ws.git.with(req.Env...).run(ctx, call{dir: ws.top, stall: 10 * s.git.stall, progress: req.Progress,
 		args: []string{"checkout", "--force", "--progress", "--no-guess", rec.Branch, "--"}})
 	if err != nil {
 		var failed *gitError

@@ -135,9 +135,12 @@ func (t *Tree) harvest(ctx context.Context, req HarvestRequest) (Result, error) 
 			return
 		}
 		if rec.Results == nil || len(rec.Results) >= maxPublished {
-			rec.Results = map[string]string{}
+			rec.Results, rec.Bases = map[string]string{}, nil
 		}
-		rec.Results[req.Fence.String()] = res.Tip
+		if rec.Bases == nil {
+			rec.Bases = map[string]string{}
+		}
+		rec.Results[req.Fence.String()], rec.Bases[req.Fence.String()] = res.Tip, res.Base
 	})
 }
 
@@ -273,6 +276,11 @@ func (t *Tree) takeLeftovers(ctx context.Context, ws workspace, req HarvestReque
 		return err
 	}
 	defer done()
+	programs, err := ws.git.programs(ctx, ws.top)
+	if err != nil {
+		return err
+	}
+	ws.git = ws.git.without(programs)
 	snap, err := ws.snapshot(ctx, tmp, s.untrackedLimit)
 	if err != nil {
 		return err
@@ -297,7 +305,10 @@ func (t *Tree) takeLeftovers(ctx context.Context, ws workspace, req HarvestReque
 		res.LeftUncommitted = true
 		return t.rescue(ctx, ws, req.Fence, at.head, res)
 	}
-	auto := req.Commit == CommitAuto && !offBranch && len(snap.Conflicted) == 0 && at.operation != "rebase" && at.operation != "bisect"
+	if len(programs) > 0 { // what they were to take out of files must not get onto a branch
+		res.note("%s; what was not committed is saved as it is, and not committed", notRun(programs))
+	}
+	auto := req.Commit == CommitAuto && len(programs) == 0 && !offBranch && len(snap.Conflicted) == 0 && at.operation != "rebase" && at.operation != "bisect"
 	if auto {
 		return t.commitLeftovers(ctx, ws, req, at, snap, parent, res)
 	}

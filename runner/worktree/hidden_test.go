@@ -79,14 +79,15 @@ func TestNothingIsHiddenBySettings(t *testing.T) {
 	}
 }
 
-// A program that an agent wrote into git's configuration is not run to find out what its workspace holds, and what it
-// would leave of a file proves nothing.
+// A program that an agent wrote into git's configuration is not run to find out what its workspace holds, to take in what
+// it left, or to build it again, and what the program would leave of a file proves nothing.
 func TestNoProgramOfAnAgentIsRun(t *testing.T) {
 	t.Parallel()
 	ran := t.TempDir() + "/ran"
 	eats := "touch " + ran + "; git cat-file blob HEAD:a.txt"
 	for name, do := range map[string]func(k *keeper, tree *Tree){
 		"clean":   func(_ *keeper, tree *Tree) { run(t, tree.Path, "config", "filter.x.clean", eats) },
+		"smudge":  func(_ *keeper, tree *Tree) { run(t, tree.Path, "config", "filter.x.smudge", eats) },
 		"process": func(_ *keeper, tree *Tree) { run(t, tree.Path, "config", "filter.x.process", eats) },
 		"of the worktree": func(_ *keeper, tree *Tree) {
 			run(t, tree.Path, "config", "extensions.worktreeConfig", "true")
@@ -112,6 +113,14 @@ func TestNoProgramOfAnAgentIsRun(t *testing.T) {
 		write(t, tree.Path+"/b.bin", "new\n")
 		if w := k.kept(k.pass(25 * hour)); w.Do != Look || !strings.Contains(w.Why, "filter.") {
 			t.Errorf("%s: %+v", name, w)
+		}
+		res := harvest(t, tree, CommitAuto)
+		if !res.LeftUncommitted || res.RunnerCommit != "" || !hasNote(res.Notes, "filter.") || k.show(t, tree, res.RescueRef, "a.txt") != "changed" {
+			t.Errorf("%s: harvested is %+v", name, res)
+		}
+		must(os.RemoveAll(tree.Path))
+		if again, err := k.Rebuild(t.Context(), Request{Job: "job1", Fence: fence2}); err != nil || !hasNote(again.Notes, "filter.") && name != "of the worktree" {
+			t.Errorf("%s: built again: %+v, %v", name, again, err)
 		}
 		if exists(ran) {
 			t.Errorf("%s: it was run", name)

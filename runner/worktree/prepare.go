@@ -97,7 +97,7 @@ func (s *Store) establish(ctx context.Context, req Request, resume bool) (*Tree,
 		}
 	}
 	rec = &record{
-		Published: was.Published, Results: was.Results, Job: req.Job, Fence: req.Fence, State: statePreparing, URL: req.URL, Key: req.Key, Cache: cacheID(identity),
+		Published: was.Published, Delivered: was.Delivered, Given: was.Given, Results: was.Results, Bases: was.Bases, Job: req.Job, Fence: req.Fence, State: statePreparing, URL: req.URL, Key: req.Key, Cache: cacheID(identity),
 		Path: path, Branch: req.Branch, Ref: req.Ref,
 	}
 	for try := 1; ; try++ {
@@ -173,15 +173,20 @@ func (s *Store) build(ctx context.Context, req Request, rec *record, identity st
 			return nil, err
 		}
 		c.git = c.git.with(req.Env...)
-		base, head, err := s.obtain(ctx, c, req, arrived)
+		got, err := s.obtain(ctx, c, req, arrived)
 		if err != nil {
 			return c, err
 		}
-		start := base
-		if resume && head != "" {
-			start = head
+		start := got.base
+		switch {
+		case resume && got.head != "":
+			start = got.head
+			rec.Delivered = remember(rec.Delivered, span{got.base, got.head}) // it came from the hub
+		case got.head != "":
+			got.given = append(got.given, got.head)
 		}
-		rec.Base, rec.Generation = base, filepath.Base(c.path)
+		rec.Given = remember(rec.Given, got.given...)
+		rec.Base, rec.Generation = got.base, filepath.Base(c.path)
 		return c, s.addWorktree(ctx, c, rec, start)
 	}()
 	if err != nil {

@@ -46,7 +46,7 @@ func (s *Store) push(ctx context.Context, rec *record, req PushRequest) error {
 	if err := s.pushCommit(ctx, rec, req); err != nil {
 		return fmt.Errorf("push %s: %w", req.Branch, err)
 	}
-	if err := s.amend(rec.Job, func(rec *record) { rec.publish(req.SHA) }); err != nil {
+	if err := s.amend(rec.Job, func(rec *record) { rec.Published = remember(rec.Published, req.SHA) }); err != nil {
 		s.log.Warn("what was pushed is not noted as published", "job", rec.Job, "err", err)
 	}
 	return nil

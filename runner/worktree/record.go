@@ -41,10 +41,15 @@ type record struct {
 	Ref        string      `json:"ref,omitempty"`
 	StartTree  string      `json:"start_tree,omitempty"` // what git saw right after the checkout, where that is not the base's tree
 	Notes      []string    `json:"notes,omitempty"`
-	// Results are the commits that each attempt's harvest put into its bundle, by fence. Published are those of them
-	// that the hub has acknowledged, and what was pushed.
+	// Results are the commits that each attempt's harvest put into its bundle, by fence, and Bases those on which these
+	// bundles build. Delivered are the bundles that the hub has acknowledged. Published are commits that were pushed.
 	Results   map[string]string `json:"results,omitempty"`
+	Bases     map[string]string `json:"bases,omitempty"`
+	Delivered []span            `json:"delivered,omitempty"`
 	Published []string          `json:"published,omitempty"`
+	// Given are the commits that the remote, or who asked for the job, gave for it. It is noted as they come: a ref in
+	// the cache may have been written by an agent since.
+	Given []string `json:"given,omitempty"`
 }
 
 // maxPublished bounds the commits that a record remembers; those of the last attempts count.
@@ -118,18 +123,24 @@ func (s *Store) amend(job fleet.JobID, change func(*record)) error {
 	return s.save(rec)
 }
 
-// publish notes a commit as known elsewhere.
-func (r *record) publish(sha string) {
-	if sha != "" && !slices.Contains(r.Published, sha) {
-		r.Published = append(r.Published, sha)
-		r.Published = r.Published[max(0, len(r.Published)-maxPublished):]
+// remember adds to what is known to be elsewhere, without what was forgotten long ago.
+func remember[T comparable](all []T, more ...T) []T {
+	for _, x := range more {
+		if !slices.Contains(all, x) {
+			all = append(all, x)
+		}
 	}
+	return all[max(0, len(all)-maxPublished):]
 }
 
 // Delivered notes that the hub has acknowledged the bundle of an attempt's result: what is in it is not here alone.
 func (s *Store) Delivered(job fleet.JobID, fence fleet.Fence) error {
 	return s.amend(job, func(rec *record) {
-		rec.publish(rec.Results[fence.String()])
-		delete(rec.Results, fence.String())
+		of := fence.String()
+		if tip := rec.Results[of]; tip != "" {
+			rec.Delivered = remember(rec.Delivered, span{rec.Bases[of], tip})
+		}
+		delete(rec.Results, of)
+		delete(rec.Bases, of)
 	})
 }

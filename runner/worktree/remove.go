@@ -76,7 +76,8 @@ func (s *Store) remove(ctx context.Context, rec *record, at string, may func() b
 	return true, bytes, nil
 }
 
-// keepDropped puts the commits at which HEAD of a workspace once stood, and that no ref reaches, under refs of the job:
+// keepDropped puts the commits at which HEAD of a workspace once stood, and that none of our own refs reaches, under refs of
+// the job; what else reaches them, a branch, a tag, a stash, a ref of the remote, may move or go with the next job or fetch:
 // HEAD itself by its own name, and what was left behind (amended, reset, rebased) together behind one commit.
 func (s *Store) keepDropped(ctx context.Context, rec *record) error {
 	ws := s.workspace(rec)
@@ -107,7 +108,15 @@ func (s *Store) keepDropped(ctx context.Context, rec *record) error {
 	if err != nil {
 		return err
 	}
-	tips, err := ws.unreached(ctx, append(found, head))
+	k, _, err := elsewhere(ctx, ws.git, ws.top, []*record{rec}, "--glob=refs/heads/tugline", "--glob=refs/tugline/rescue", "--glob=refs/tugline/kept")
+	if err != nil {
+		return err
+	}
+	branch, err := ws.git.commit(ctx, ws.top, rec.branchRef())
+	if err = errors.Join(err, k.add(ctx, branch)); err != nil {
+		return err
+	}
+	tips, err := k.unreached(ctx, append(found, head))
 	if err != nil || len(tips) == 0 {
 		return err
 	}
@@ -116,7 +125,7 @@ func (s *Store) keepDropped(ctx context.Context, rec *record) error {
 		if _, err := ws.git.line(ctx, ws.top, "update-ref", kept+"head", head); err != nil {
 			return err
 		}
-		if tips, err = ws.unreached(ctx, tips); err != nil || len(tips) == 0 {
+		if tips, err = k.unreached(ctx, tips); err != nil || len(tips) == 0 {
 			return err
 		}
 	}
@@ -147,19 +156,13 @@ func (w workspace) at(now time.Time) workspace {
 	return w
 }
 
-// unreached gives the newest of some commits and of what they build on that no ref of the cache reaches.
-func (w workspace) unreached(ctx context.Context, commits []string) ([]string, error) {
-	var in strings.Builder
-	for _, sha := range commits {
-		if sha != "" {
-			in.WriteString(sha + "\n")
-		}
-	}
-	if in.Len() == 0 {
+// unreached gives the newest of some commits, and of what they build on, that are not known.
+func (k known) unreached(ctx context.Context, commits []string) ([]string, error) {
+	commits = slices.DeleteFunc(slices.Clone(commits), func(sha string) bool { return sha == "" })
+	if len(commits) == 0 {
 		return nil, nil
 	}
-	out, err := w.git.run(ctx, call{dir: w.top, stdin: strings.NewReader(in.String()), args: []string{"rev-list", "--parents", "--stdin",
-		"--not", "--branches", "--tags", "--remotes", "--glob=refs/tugline", "--glob=refs/stash"}})
+	out, err := k.beyond(ctx, commits, "--parents")
 	if err != nil {
 		return nil, err
 	}

@@ -416,6 +416,11 @@ func TestRetainWithSubmodules(t *testing.T) {
 		{"as they were", func(string) {}, ""},
 		{"not checked out", func(inner string) { must(os.RemoveAll(inner)) }, ""},
 		{"edited", func(inner string) { write(t, inner+"/a.txt", "x") }, "has changes"},
+		{"with bytes that git does not see", func(inner string) {
+			run(t, inner, "config", "core.autocrlf", "input")
+			write(t, inner+"/a.txt", "one\r\ntwo\r\n")
+			run(t, inner, "add", "a.txt")
+		}, "would not store as they are"},
 		{"committed", func(inner string) { commitFile(t, inner, "x", "x") }, "commits that no remote has"},
 		{"committed and undone", func(inner string) {
 			commitFile(t, inner, "x", "x")

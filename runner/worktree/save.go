@@ -65,20 +65,28 @@ func (s *Store) saveFiles(ctx context.Context, rec *record) error {
 }
 
 // files gives all that has to be saved of a workspace: its snapshot, and with it the ignored files that the owner names,
-// and those that neither the repository nor the owner ignores, but settings that all jobs of a cache share.
+// and those that neither the repository nor the owner ignores, but settings that all jobs of a cache share; each with its
+// own bytes.
 func (s *Store) files(ctx context.Context, ws workspace, tmp string) (*snapshot, error) {
 	snap, err := ws.snapshot(ctx, tmp, s.untrackedLimit)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = s.addHidden(ctx, ws, snap)
 	}
+	if err == nil {
+		err = ws.keepBytes(ctx, tmp, snap)
+	}
+	return snap, err
+}
+
+func (s *Store) addHidden(ctx context.Context, ws workspace, snap *snapshot) error {
 	names, err := ws.hidden(ctx, snap)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if len(s.rescueIgnored) > 0 {
 		ignored, err := ws.git.list(ctx, ws.top, "ls-files", "-z", "--others", "--ignored", "--exclude-standard")
 		if err != nil {
-			return nil, err
+			return err
 		}
 		listed := make(map[string]bool, len(names))
 		for _, name := range names {
@@ -95,7 +103,7 @@ func (s *Store) files(ctx context.Context, ws workspace, tmp string) (*snapshot,
 		}
 	}
 	if len(names) == 0 {
-		return snap, nil
+		return nil
 	}
 	var named []untracked
 	for _, name := range names {
@@ -112,10 +120,10 @@ func (s *Store) files(ctx context.Context, ws workspace, tmp string) (*snapshot,
 	room := s.untrackedLimit
 	g := ws.git.with("GIT_INDEX_FILE=" + snap.Index)
 	if err := addFiles(ctx, g, ws.top, snap.fit(named, "", &room)); err != nil {
-		return nil, err
+		return err
 	}
 	snap.Tree, err = g.line(ctx, ws.top, "write-tree")
-	return snap, err
+	return err
 }
 
 // hidden lists files that are not in a snapshot although neither the repository's own .gitignore nor the owner's file of

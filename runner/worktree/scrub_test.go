@@ -3,6 +3,7 @@ package worktree
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -95,5 +96,43 @@ func TestCredentialsAreScrubbedBeforeEveryUse(t *testing.T) {
 		if len(told) != 1 || strings.Contains(told[0], "secret") || !strings.Contains(told[0], "http.extraheader") || !strings.Contains(told[0], "url.https://example.com/.insteadof") {
 			t.Errorf("%s: told %q", use.name, told)
 		}
+	}
+}
+
+// What a configuration includes counts as its own, under whatever condition. A file of the cache is scrubbed itself; one
+// elsewhere is somebody's, and is only not included any more.
+func TestCredentialsInIncludedFilesAreScrubbed(t *testing.T) {
+	t.Parallel()
+	src := origin(t)
+	var told []string
+	s := open(t, func(c *Config) { c.Scrubbed = func(_ string, names []string) { told = append(told, names...) } })
+	tree := prepare(t, s, Request{URL: src})
+	cache := s.cacheOf(tree).path
+	elsewhere := t.TempDir()
+	const secret = "[user]\n\tname = B\n[http]\n\textraheader = \"X: secret\"\n"
+	write(t, elsewhere+"/deep", secret)
+	write(t, elsewhere+"/top", "[include]\n\tpath = deep\n")
+	write(t, elsewhere+"/when", secret)
+	write(t, elsewhere+"/harmless", "[user]\n\temail = b@example.com\n")
+	write(t, cache+"/more", secret)
+	must(os.Symlink(elsewhere+"/deep", cache+"/linked"))
+	for _, kv := range [][2]string{
+		{"include.path", elsewhere + "/top"}, {"include.path", elsewhere + "/harmless"}, {"include.path", "more"}, {"include.path", "linked"}, {"include.path", elsewhere + "/none"},
+		{"includeIf.gitdir:/somewhere/.path", elsewhere + "/when"},
+	} {
+		run(t, cache, "config", "--file", "config", "--add", kv[0], kv[1])
+	}
+	prepare(t, s, Request{URL: src, Job: "job2"})
+	if got := run(t, cache, "config", "--file", "config", "--get-regexp", "^include"); got != "include.path "+elsewhere+"/harmless\ninclude.path more\ninclude.path "+elsewhere+"/none" {
+		t.Errorf("included are\n%s", got)
+	}
+	if b, err := os.ReadFile(cache + "/more"); err != nil || strings.Contains(string(b), "secret") || !strings.Contains(string(b), "name = B") {
+		t.Errorf("the cache's own file is %s, %v", b, err)
+	}
+	if b, err := os.ReadFile(elsewhere + "/deep"); err != nil || string(b) != secret {
+		t.Errorf("somebody's file is %s, %v", b, err)
+	}
+	if want := []string{"http.extraheader", "include.path of http.extraheader", "includeif.gitdir:/somewhere/.path of http.extraheader"}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
 	}
 }

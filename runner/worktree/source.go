@@ -13,9 +13,16 @@ import (
 
 var shortSHA = lazily(`^[0-9a-f]{7,64}$`)
 
+// obtained is what a job is to begin with.
+type obtained struct {
+	base  string
+	head  string   // of the bundle, ""
+	given []string // commits that the remote or the submitter's input have given now
+}
+
 // obtain makes sure that the base is in the cache and gives it, with the head of the bundle if there was one. The remote
 // is asked only when something is missing or a name has to be looked up. The caller holds the lock.
-func (s *Store) obtain(ctx context.Context, c *cache, req Request, arrived time.Time) (base, head string, err error) {
+func (s *Store) obtain(ctx context.Context, c *cache, req Request, arrived time.Time) (got obtained, err error) {
 	more := extraSpecs(req)
 	fetched := false
 	fetch := func() error {
@@ -31,7 +38,10 @@ func (s *Store) obtain(ctx context.Context, c *cache, req Request, arrived time.
 	}
 	if len(more) > 0 {
 		if err := fetch(); err != nil {
-			return "", "", err
+			return got, err
+		}
+		if got.given, err = c.extras(ctx, req); err != nil {
+			return got, err
 		}
 	}
 	take := func(bundle string) (string, error) {
@@ -48,53 +58,98 @@ func (s *Store) obtain(ctx context.Context, c *cache, req Request, arrived time.
 	}
 	if req.Input != "" {
 		if has, err := c.git.commit(ctx, c.path, req.BaseCommit); err != nil {
-			return "", "", err
+			return got, err
 		} else if has == "" {
-			if _, err := take(req.Input); err != nil {
-				return "", "", err
+			input, err := take(req.Input)
+			if err != nil {
+				return got, err
 			}
+			got.given = append(got.given, input)
 		}
 	}
 	if req.Bundle != "" {
-		if head, err = take(req.Bundle); err != nil {
-			return "", "", err
+		if got.head, err = take(req.Bundle); err != nil {
+			return got, err
 		}
 	}
 	want := req.BaseCommit
 	switch {
-	case want == "" && head != "":
-		return head, head, nil
+	case want == "" && got.head != "":
+		got.base = got.head
+		return got, nil
 	case want == "" && isSHA(req.Ref):
 		want = req.Ref
 	}
 	if want != "" {
-		if has, err := c.git.commit(ctx, c.path, want); err != nil || has != "" {
-			return has, head, err
+		if got.base, err = c.git.commit(ctx, c.path, want); err != nil || got.base != "" {
+			return got, err
 		}
 	}
 	if err := fetch(); err != nil {
-		return "", "", err
+		return got, err
 	}
 	if want == "" {
-		base, err := s.resolve(ctx, c, req)
-		return base, head, err
+		got.base, err = s.resolve(ctx, c, req)
+	} else {
+		got.base, err = c.git.commit(ctx, c.path, want)
 	}
-	if has, err := c.git.commit(ctx, c.path, want); err != nil || has != "" {
-		return has, head, err
+	if err == nil && got.base != "" {
+		has, err := s.isRemotes(ctx, c, req, got.base)
+		if has {
+			got.given = append(got.given, got.base)
+		}
+		return got, err
+	}
+	if err != nil || want == "" {
+		return got, err
 	}
 	// No branch or tag leads to it any more, or it lies below the depth: many servers give it by name.
 	spec := "+" + want + ":refs/tugline/base/" + string(req.Job)
 	if err := s.fetch(ctx, c, req, time.Now(), []string{spec}); err != nil {
 		if errors.Is(err, fleet.RefMissing) {
-			return "", "", fault(fleet.RefMissing, err, "%s does not have commit %s; push it, or submit the job from the repository that has it", Redact(req.URL), want)
+			return got, fault(fleet.RefMissing, err, "%s does not have commit %s; push it, or submit the job from the repository that has it", Redact(req.URL), want)
 		}
-		return "", "", err
+		return got, err
 	}
-	has, err := c.git.commit(ctx, c.path, want)
-	if err == nil && has == "" {
+	got.base, err = c.git.commit(ctx, c.path, want)
+	if err == nil && got.base == "" {
 		err = fault(fleet.RefMissing, nil, "%s does not have commit %s; push it, or submit the job from the repository that has it", Redact(req.URL), want)
 	}
-	return has, head, err
+	got.given = append(got.given, got.base)
+	return got, err
+}
+
+// isRemotes says that a commit is the remote's, right after a fetch: a short name may be found on a branch of another job,
+// and a tag may be an agent's.
+func (s *Store) isRemotes(ctx context.Context, c *cache, req Request, sha string) (bool, error) {
+	k := known{git: c.git, dir: c.path, refs: []string{remoteRefs}}
+	if has, err := k.has(ctx, sha); err != nil || has || strings.HasPrefix(req.Ref, "refs/heads/") || req.Ref == "" {
+		return has, err
+	}
+	tag := "refs/tags/" + strings.TrimPrefix(req.Ref, "refs/tags/")
+	found, err := c.git.lookUp(ctx, c.path, tag, tag+"^{commit}")
+	if err != nil || found[1] != sha {
+		return false, err
+	}
+	there, err := s.remoteTip(ctx, c, c.url, tag)
+	return there == found[0], err
+}
+
+// extras gives the commits of further refs as they were just fetched.
+func (c *cache) extras(ctx context.Context, req Request) (shas []string, err error) {
+	for _, ref := range slices.Concat(req.ExtraRefs, []string{req.Ref}) {
+		if ref == "" || isBranchOrTag(ref) {
+			continue
+		}
+		sha, err := c.git.commit(ctx, c.path, extraRef(req.Job, ref))
+		if err != nil {
+			return nil, err
+		}
+		if sha != "" {
+			shas = append(shas, sha)
+		}
+	}
+	return shas, nil
 }
 
 // extraRef is where a full ref outside of heads and tags is kept for a job.
