@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"os"
 	"path/filepath"
@@ -23,12 +24,13 @@ func TestDataOfANewerVersionStandsDown(t *testing.T) {
 	for _, c := range []struct {
 		what, file, text string
 		args             []string
+		known            int // 0: 1
 	}{
-		{"the runner's data directory", "format.json", `{"format":2,"of":"a newer version"}`, nil},
-		{"the runner's journal", "journal.log", journal(`{"n":1,"head":{"version":2,"id":"x","opens":1,"next":0}}`), nil},
-		{"the runner's identity", "identity.json", `{"version":2,"keys":"elsewhere"}`, nil},
-		{"what is known of the hubs' tunnel", "mesh.json", `{"version":2}`, []string{"--via-mesh"}},
-		{"how the runner was installed", "service.json", `{"version":2,"managed_by":"nobody"}`, nil},
+		{"the runner's data directory", "format.json", `{"format":2,"of":"a newer version"}`, nil, 0},
+		{"the runner's journal", "journal.log", journal(`{"n":1,"head":{"version":2,"id":"x","opens":1,"next":0}}`), nil, 0},
+		{"the runner's identity", "identity.json", `{"version":3,"keys":"elsewhere"}`, nil, 2},
+		{"what is known of the hubs' tunnel", "mesh.json", `{"version":2}`, []string{"--via-mesh"}, 0},
+		{"how the runner was installed", "service.json", `{"version":2,"managed_by":"nobody"}`, nil, 0},
 	} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, c.file)
@@ -49,7 +51,8 @@ func TestDataOfANewerVersionStandsDown(t *testing.T) {
 		if c.file != "format.json" {
 			has(t, c.what, text, path)
 		}
-		has(t, c.what, text, c.what, dir, "of format 2", "knows formats up to 1", "start the newer version that wrote it")
+		known := max(c.known, 1)
+		has(t, c.what, text, c.what, dir, fmt.Sprint("of format ", known+1), fmt.Sprint("knows formats up to ", known), "start the newer version that wrote it")
 		if b, err := os.ReadFile(path); err != nil || string(b) != c.text {
 			t.Errorf("%s was changed: %q, %v", path, b, err)
 		}
