@@ -140,13 +140,13 @@ func (s *Server) cloned(r *fleet.Runner, h wire.Hello) string {
 		return ""
 	}
 	if h.MachineID != r.MachineID {
-		return fmt.Sprintf("the identity of runner %s came from machine %s, it was enrolled on %s; remove the copy, then clear the conflict, or enrol one of the two anew", r.Name, short(h.MachineID), short(r.MachineID))
+		return fmt.Sprintf("the identity of runner %s came from machine %s, it was enrolled on %s; remove the copy, then clear the conflict with `tugline runner trust`, or enrol one of the two anew", r.Name, short(h.MachineID), short(r.MachineID))
 	}
 	if h.JournalID != r.JournalID {
 		return ""
 	}
 	if last := max(r.JournalCount, s.counted(r.ID, h.JournalID)); h.JournalCount < last {
-		return fmt.Sprintf("the journal of runner %s went back from %d to %d: its data directory was copied or restored; remove the copy, then clear the conflict", r.Name, last, h.JournalCount)
+		return fmt.Sprintf("the journal of runner %s went back from %d to %d: its data directory was copied or restored; remove the copy, then clear the conflict with `tugline runner trust`", r.Name, last, h.JournalCount)
 	}
 	return ""
 }
