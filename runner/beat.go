@@ -46,7 +46,7 @@ func (l *link) rest(ctx context.Context, s *session, d time.Duration, clocks <-c
 			return atOnce || l.settled(ctx)
 		case <-clocks:
 			now := time.Now()
-			if slept(last, now) {
+			if l.r.cfg.slept(last, now) {
 				// Whoever was on the other side has given this session up, or soon will.
 				l.r.log.Info("this machine slept; connecting anew")
 				s.end(errSlept)

@@ -50,6 +50,8 @@ type Config struct {
 	// Watchdog is within which time it wants to hear of progress; 0: it does not.
 	Notify   func(state string) error
 	Watchdog time.Duration
+	// slept says whether the machine slept between two readings of the clock; nil is slept.
+	slept func(before, now time.Time) bool
 	// DevMode allows repositories at paths of this machine, and ends the jobs with the runner.
 	DevMode bool
 }
@@ -58,6 +60,9 @@ type Config struct {
 const NoSlots = -1
 
 func (c Config) withDefaults() (Config, error) {
+	if c.slept == nil {
+		c.slept = slept
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
