@@ -383,3 +383,41 @@ func TestPlainRequestsCarryAWholeJob(t *testing.T) {
 	}
 	r.forgets(f)
 }
+
+// Credentials that are replaced while a job runs are those that git is given from then on.
+func TestCredentialsAreThoseOfTheMoment(t *testing.T) {
+	t.Parallel()
+	h := newHub(t)
+	owner := allowFile(t, "push: agent\n")
+	var file string
+	say := func(user string) {
+		if err := os.WriteFile(file, []byte("git.example: {username: "+user+", password: pw-0123456}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := h.newRunner(func(c *Config) {
+		owner(c)
+		file = filepath.Join(c.Dir, "git-credentials.yaml")
+		say("one")
+	})
+	bare, _ := repository(t)
+	gate := filepath.Join(t.TempDir(), "gate")
+	j := h.submit(fleet.Spec{Argv: []string{"/bin/sh", "-c",
+		`ask() { printf 'protocol=https\nhost=git.example\npath=x/y.git\n\n' | git credential fill | sed -n 's/^username=//p'; }; ask; touch began; until [ -e ` + gate + ` ]; do sleep 0.05; done; ask`},
+		Repo: &fleet.Repo{URL: bare}})
+	f := h.assign(j, r.id)
+	eventually(t, "the job to have asked", func() bool {
+		found, _ := filepath.Glob(filepath.Join(r.dir, "trees", "work", "*", "*", "began"))
+		more, _ := filepath.Glob(filepath.Join(r.dir, "trees", "work", "*", "began"))
+		return len(found)+len(more) > 0
+	})
+	say("two")
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.ends(j, fleet.Succeeded)
+	h.sealed(j, f)
+	if out := h.text(j, f, fleet.FrameStdout); out != "one\ntwo\n" {
+		t.Errorf("git was given %q", out)
+	}
+}

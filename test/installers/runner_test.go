@@ -274,10 +274,16 @@ func (r *installed) memory(t *testing.T, name string) {
 	}
 }
 
-// killed sees that systemd starts the runner again.
+// killed sees that a hang-up does nothing to the runner, and that systemd starts it again
+// where it was killed.
 func (r *installed) killed(t *testing.T) {
 	t.Helper()
 	pid := r.property("MainPID")
+	r.run("kill", "-HUP", pid) // a terminal that goes away is nothing to a service
+	must(t, r.cli("exec", "--require", "mode="+r.mode, "--", "true"))
+	if now := r.property("MainPID"); now != pid {
+		t.Errorf("after a hang-up %s is process %s, was %s", r.name, now, pid)
+	}
 	r.run("kill", "-9", pid)
 	eventually(t, 30*time.Second, "the runner is started again", func() bool {
 		now := r.property("MainPID")
