@@ -133,19 +133,19 @@ func (d *runnerDoctor) permissions() {
 		d.add("permissions", levelOK, "", "%s is not there yet", d.data)
 		return
 	}
-	bad := ""
+	bad, mend := "", "chmod -R go-rwx "+quoted(d.data)+", as its own user"
 	for name, most := range map[string]fs.FileMode{".": 0o700, "identity.json": 0o600, "git-credentials.yaml": 0o600, "secrets.yaml": 0o600, "runner.yaml": 0o600} {
 		st, err := os.Stat(filepath.Join(d.data, name))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
-			bad = err.Error()
+			bad, mend = err.Error(), "run this as the runner's own user"
 		case st.Mode().Perm()&^most != 0:
 			bad = fmt.Sprintf("%s is %04o, at most %04o", filepath.Join(d.data, name), st.Mode().Perm(), most)
 		}
 	}
 	if bad != "" {
-		d.add("permissions", levelFail, "chmod -R go-rwx "+quoted(d.data)+", as its own user", "%s", bad)
+		d.add("permissions", levelFail, mend, "%s", bad)
 		return
 	}
 	d.add("permissions", levelOK, "", "%s is its owner's alone", d.data)
