@@ -220,6 +220,18 @@ func TestAnUpdateIsTakenWhenNoJobIsHere(t *testing.T) {
 	g.ends(j, fleet.Succeeded)
 }
 
+// A disk that is too full for jobs is none for an update, which may be what mends it.
+func TestAnUpdateComesUnderStoragePressure(t *testing.T) {
+	g := newUpdateRig(t)
+	r := g.runner("updates: auto\nmin_free_bytes: 900TiB\n")
+	eventually(t, "the hub to hear that nothing new is taken", func() bool {
+		p, _ := g.srv.PresenceOf(r.id)
+		return strings.Contains(p.Declining, "free")
+	}, func() any { p, _ := g.srv.PresenceOf(r.id); return p })
+	g.release()
+	g.updates(r)
+}
+
 func TestAskWaitsForTheOwner(t *testing.T) {
 	g := newUpdateRig(t)
 	r := g.runner("updates: ask\nhours: {updates: ['00:00-00:01']}\n")
