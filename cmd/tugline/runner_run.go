@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"path/filepath"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -134,7 +135,7 @@ to start that.`,
 
 // readable refuses a data directory that only a newer version can read.
 func readable(dir string) error {
-	if err := format.Steps.Check(dir); err != nil {
+	if err := format.Steps.Check(dir); err != nil && !errors.Is(err, syscall.ENOTDIR) { // one that is a file is told of by whoever reads the flags
 		return err
 	}
 	var newer *durable.Newer
