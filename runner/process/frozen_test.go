@@ -76,8 +76,9 @@ func frozenSupervisor(args []string) int {
 	p, err := os.StartProcess(argv[0], argv, &os.ProcAttr{Dir: text(launch.Dir)[0], Env: append(text(launch.Env...), "TUGLINE_MARK="+launch.Marker), Files: []*os.File{nil, in, in}})
 	check(err)
 	check(in.Close())
-	child, err = Identify(p.Pid)
+	row, err := look(p.Pid) // it may have ended, and is not reaped yet
 	check(err)
+	child = row.Identity
 	announce()
 	check(os.Link(path("supervisor.json"), path("started.json")))
 	check(os.Remove(path("launch.json")))
