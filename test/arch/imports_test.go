@@ -39,7 +39,8 @@ var table = []struct{ pkg, may string }{
 	{"hub", "hub/* consensus installers mesh shared/fleet shared/wire shared/api"},
 	{"runner/process", "shared/fleet"},
 	{"runner/durable", ""},
-	{"runner/journal", "shared/fleet"},
+	{"runner/journal", "runner/durable shared/fleet"},
+	{"runner/format", "runner/durable"},
 	{"runner/probe", "runner/process shared/fleet"},
 	{"runner/update", "runner/durable runner/process shared/fleet"},
 	{"runner/service", "installers runner/durable runner/process shared/fleet"},
@@ -49,11 +50,11 @@ var table = []struct{ pkg, may string }{
 	{"runner/harness", "runner/process shared/fleet"},
 	{"runner/inventory", "shared/fleet"},
 	{"runner/attempt", "runner/journal runner/worktree runner/harness runner/process runner/probe shared/fleet shared/wire"},
-	{"runner", "runner/attempt runner/durable runner/journal runner/inventory runner/probe runner/worktree runner/harness runner/process runner/update shared/fleet shared/wire"},
+	{"runner", "runner/attempt runner/durable runner/format runner/journal runner/inventory runner/probe runner/worktree runner/harness runner/process runner/update shared/fleet shared/wire"},
 	{"installers", ""},
 	{"installers/packages", "installers runner/service"},
 	{"cmd/tugline/supervisor", "runner/process"},
-	{"cmd/tugline", "cmd/tugline/supervisor hub hub/state mesh runner runner/attempt runner/durable runner/harness runner/journal runner/keychain runner/probe runner/process runner/service runner/update runner/worktree consensus shared/*"},
+	{"cmd/tugline", "cmd/tugline/supervisor hub hub/state mesh runner runner/attempt runner/durable runner/format runner/harness runner/journal runner/keychain runner/probe runner/process runner/service runner/update runner/worktree consensus shared/*"},
 }
 
 // owners names the only packages that may import a costly dependency, tests aside.
