@@ -169,4 +169,17 @@ func ofAPackage(t *testing.T, m *machine, hub []string) {
 	if out, err := m.in("dpkg", "-s", "tugline").CombinedOutput(); err == nil {
 		t.Errorf("dpkg still knows of it:\n%s", out)
 	}
+
+	// A copy takes its place with the same data, and a package that of the copy.
+	m.run("/opt/tugline", "runner", "install", "--mode", "daemon")
+	if at := r.property("FragmentPath"); at != "/etc/systemd/system/tugline-runner.service" {
+		t.Errorf("with a copy the unit is %s", at)
+	}
+	m.run("dpkg", "-i", "/opt/1.5.0.deb")
+	install()
+	if at := r.property("FragmentPath"); !strings.HasSuffix(at, "/lib/systemd/system/tugline-runner.service") || r.property("UnitFileState") != "enabled" {
+		t.Errorf("with a package again the unit is %s, %s", at, r.property("UnitFileState"))
+	}
+	m.run("cmp", "/usr/bin/tugline", "/proc/"+r.property("MainPID")+"/exe")
+	r.online()
 }
