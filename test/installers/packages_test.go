@@ -175,8 +175,10 @@ func ofAPackage(t *testing.T, m *machine, hub []string) {
 	if at := r.property("FragmentPath"); at != "/etc/systemd/system/tugline-runner.service" {
 		t.Errorf("with a copy the unit is %s", at)
 	}
-	m.run("dpkg", "-i", "/opt/1.5.0.deb")
-	install()
+	if out := m.run("dpkg", "-i", "/opt/1.5.0.deb"); !strings.Contains(out, "sudo /usr/bin/tugline runner install") {
+		t.Errorf("beside a copy dpkg -i said\n%s", out)
+	}
+	m.run("/usr/bin/tugline", "runner", "install")
 	if at := r.property("FragmentPath"); !strings.HasSuffix(at, "/lib/systemd/system/tugline-runner.service") || r.property("UnitFileState") != "enabled" {
 		t.Errorf("with a package again the unit is %s, %s", at, r.property("UnitFileState"))
 	}
