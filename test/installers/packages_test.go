@@ -18,7 +18,7 @@ import (
 	"tugline.dev/tugline/test/mesh"
 )
 
-var update = flag.Bool("update", false, "write the golden files")
+var renew = flag.Bool("update", false, "write the golden files")
 
 // packing is held while packages are made: their tools are built first.
 var packing sync.Mutex
@@ -48,7 +48,7 @@ func stub(t *testing.T) string {
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
-	if *update {
+	if *renew {
 		write(t, file, got, 0o644)
 	}
 	if want := read(t, file); got != want {

@@ -171,7 +171,7 @@ func TestARunnerAsAService(t *testing.T) {
 	for _, r := range runners {
 		r.taken(t)
 	}
-	ofAPackage(t, m, hub)
+	ofAPackage(t, m, runners[0].hub)
 }
 
 // puts installs the runner.
