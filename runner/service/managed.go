@@ -141,7 +141,7 @@ func (w *work) supersede(ctx context.Context) error {
 	old := was.Layout()
 	if old.unit() != w.Layout.unit() {
 		if w.Layout.Init == Systemd {
-			if err := w.command(ctx, systemctl(w.Layout, "disable", UnitName)...); err != nil {
+			if err := w.disable(ctx); err != nil {
 				return err
 			}
 		}
@@ -153,6 +153,15 @@ func (w *work) supersede(ctx context.Context) error {
 		return w.gone(old.Link)
 	}
 	return nil
+}
+
+// disable takes away the links by which systemd would go on to look for the unit where it
+// was.
+func (w *work) disable(ctx context.Context) error {
+	if is, _ := says(ctx, w.Control, systemctl(w.Layout, "is-enabled", UnitName)...); is != "enabled" {
+		return nil
+	}
+	return w.command(ctx, systemctl(w.Layout, "disable", UnitName)...)
 }
 
 // gone takes a file away.

@@ -146,6 +146,7 @@ func TestAUnitBesideThePackagesIsTakenAway(t *testing.T) {
 		t.Error("a record of other places was followed")
 	}
 	w.Layout.Mode = Agent
+	n.enabled = true
 	if err := w.supersede(t.Context()); err != nil {
 		t.Fatal(err)
 	}

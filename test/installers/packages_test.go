@@ -18,7 +18,7 @@ import (
 	"tugline.dev/tugline/test/mesh"
 )
 
-var rewrite = flag.Bool("update", false, "write the golden files")
+var renew = flag.Bool("update", false, "write the golden files")
 
 // packing is held while packages are made: their tools are built first.
 var packing sync.Mutex
@@ -48,7 +48,7 @@ func stub(t *testing.T) string {
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
-	if *rewrite {
+	if *renew {
 		write(t, file, got, 0o644)
 	}
 	if want := read(t, file); got != want {
@@ -169,4 +169,19 @@ func ofAPackage(t *testing.T, m *machine, hub []string) {
 	if out, err := m.in("dpkg", "-s", "tugline").CombinedOutput(); err == nil {
 		t.Errorf("dpkg still knows of it:\n%s", out)
 	}
+
+	// A copy takes its place with the same data, and a package that of the copy.
+	m.run("/opt/tugline", "runner", "install", "--mode", "daemon")
+	if at := r.property("FragmentPath"); at != "/etc/systemd/system/tugline-runner.service" {
+		t.Errorf("with a copy the unit is %s", at)
+	}
+	if out := m.run("dpkg", "-i", "/opt/1.5.0.deb"); !strings.Contains(out, "sudo /usr/bin/tugline runner install") {
+		t.Errorf("beside a copy dpkg -i said\n%s", out)
+	}
+	m.run("/usr/bin/tugline", "runner", "install")
+	if at := r.property("FragmentPath"); !strings.HasSuffix(at, "/lib/systemd/system/tugline-runner.service") || r.property("UnitFileState") != "enabled" {
+		t.Errorf("with a package again the unit is %s, %s", at, r.property("UnitFileState"))
+	}
+	m.run("cmp", "/usr/bin/tugline", "/proc/"+r.property("MainPID")+"/exe")
+	r.online()
 }
