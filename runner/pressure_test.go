@@ -145,6 +145,7 @@ func TestWhatFillsTheDisk(t *testing.T) {
 		t.Setenv(variable, t.TempDir())
 	}
 	r := bare(t, "")
+	r.host = &attempt.Host{Dir: r.cfg.Dir}
 	host, prunes := engine(t)
 	r.sampler = probe.New(probe.Config{Workspace: r.cfg.workspace(), Cache: r.cfg.cache(), Env: []string{"DOCKER_HOST=" + host}})
 	for path, n := range map[string]int{

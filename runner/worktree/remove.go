@@ -49,7 +49,7 @@ func (s *Store) remove(ctx context.Context, rec *record, at string, may func() b
 			return false, 0, err
 		}
 	}
-	bytes = sizeOf(at)
+	bytes = SizeOf(at)
 	trash, err := func() (string, error) {
 		s.leaving.Lock()
 		defer s.leaving.Unlock()
