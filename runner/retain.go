@@ -125,6 +125,7 @@ func (r *Runner) retain(ctx context.Context) time.Duration {
 	}
 	r.alert("retention", retentionText(out, err))
 	r.alert("credentials", r.retention.scrubText(r.now()))
+	r.tellRelief()
 	r.holdToLimit(ctx, owner)
 	if r.health.counts(r.now()) || len(out.Deleted)+len(out.Evicted) > 0 {
 		usage, _ := r.sampler.Usage(ctx, r.usageTrees(), usageEntries, usageTime)
