@@ -64,6 +64,7 @@ type Disk struct {
 	Own     int64              // bytes of the data directory alone
 	Limit   int64              // the owner's, of these; 0: none
 	Volume  fleet.Volume       // on which the data directory is
+	Relief  *DockerRelief      // what was removed of Docker's last; nil: nothing
 }
 
 // InspectDisk counts what a data directory and the agent CLIs take, for a minute at most.
@@ -75,13 +76,16 @@ func InspectDisk(ctx context.Context, dir string) (Disk, error) {
 	cfg := Config{Dir: dir}
 	s := newSampler(cfg)
 	trees := ownTrees(cfg, owner.BuildOutput)
-	d := Disk{Limit: int64(owner.DiskLimit), Volume: s.Volume(ctx, dir)}
+	d := Disk{Limit: int64(owner.DiskLimit), Volume: s.Volume(ctx, dir), Relief: lastRelief(dir)}
 	own, partial := s.Usage(ctx, trees, inspectEntries, inspectTime)
 	for _, u := range own {
 		d.Own += u.Bytes
 	}
 	rest, more := s.Usage(ctx, harnessTrees(), inspectEntries, inspectTime)
 	d.Usage, d.Partial = append(own, rest...), partial || more
+	if bytes, err := s.DockerUsage(ctx); err == nil {
+		d.Usage = append(d.Usage, fleet.ClassUsage{Class: "docker", Bytes: bytes})
+	}
 	sortUsage(d.Usage)
 	return d, nil
 }

@@ -3,12 +3,16 @@ package runner
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
+	"tugline.dev/tugline/runner/attempt"
+	"tugline.dev/tugline/runner/durable"
 	"tugline.dev/tugline/runner/probe"
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -19,6 +23,7 @@ const (
 	usageTime    = 20 * time.Second
 	pruneEvery   = time.Hour
 	pruneOlder   = 7 * 24 * time.Hour
+	reliefTold   = 24 * time.Hour
 	spareInodes  = 100 // one of so many inodes must be free
 )
 
@@ -228,12 +233,52 @@ func (r *Runner) pruneDocker(ctx context.Context, h fleet.Health) {
 	p.mu.Lock()
 	p.pruned = now
 	p.mu.Unlock()
-	freed, err := r.sampler.DockerPrune(ctx, pruneOlder, idle)
+	out, err := r.sampler.DockerPrune(ctx, pruneOlder, idle)
 	if err != nil {
 		r.log.Warn("docker could not be relieved of what it no longer needs", "err", err)
 	}
-	if freed > 0 {
-		r.log.Info("old build cache and images of docker were removed", "bytes", freed)
-		r.health.again()
+	if out == (probe.Pruned{}) {
+		return
 	}
+	r.log.Info("old build cache and images of docker were removed", "bytes", out.Bytes, "cache", out.Cache, "images", out.Images)
+	relief := DockerRelief{At: r.now().UTC(), Pruned: out}
+	if b, err := json.Marshal(relief); err == nil {
+		if err := durable.Replace(reliefFile(r.cfg.Dir), b, 0o600); err != nil {
+			r.log.Warn("what was removed of docker's is not noted", "err", err)
+		}
+	}
+	r.tellRelief()
+	r.health.again()
+}
+
+// A DockerRelief is what was removed of Docker's last.
+type DockerRelief struct {
+	At time.Time `json:"at"`
+	probe.Pruned
+}
+
+func (d DockerRelief) String() string {
+	return fmt.Sprintf("removed from Docker to make room: %s of build cache and %d images, %s together", attempt.Size(d.Cache), d.Images, attempt.Size(d.Bytes))
+}
+
+func reliefFile(dir string) string { return filepath.Join(dir, "docker-relief.json") }
+
+// lastRelief gives what was removed of Docker's last; nil is that nothing was.
+func lastRelief(dir string) *DockerRelief {
+	b, err := os.ReadFile(reliefFile(dir))
+	d := &DockerRelief{}
+	if err != nil || json.Unmarshal(b, d) != nil {
+		return nil
+	}
+	return d
+}
+
+// tellRelief has people told for a day of what was removed.
+func (r *Runner) tellRelief() {
+	text := ""
+	if d := lastRelief(r.cfg.Dir); d != nil && r.now().Sub(d.At) < reliefTold {
+		text = d.String()
+	}
+	r.alert("docker", text)
+	r.changed()
 }

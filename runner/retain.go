@@ -125,6 +125,7 @@ func (r *Runner) retain(ctx context.Context) time.Duration {
 	}
 	r.alert("retention", retentionText(out, err))
 	r.alert("credentials", r.retention.scrubText(r.now()))
+	r.tellRelief()
 	r.holdToLimit(ctx, owner)
 	if r.health.counts(r.now()) || len(out.Deleted)+len(out.Evicted) > 0 {
 		usage, _ := r.sampler.Usage(ctx, r.usageTrees(), usageEntries, usageTime)
@@ -187,7 +188,7 @@ func nextPass(out worktree.Retained, now time.Time) time.Duration {
 
 // retentionText says what people have to see to; "" if there is nothing.
 func retentionText(out worktree.Retained, failed error) string {
-	own, unclear, aside := 0, 0, 0
+	own, unclear, aside, holds := 0, 0, 0, 0
 	for _, w := range out.Kept {
 		switch {
 		case w.Do == worktree.Look:
@@ -199,6 +200,8 @@ func retentionText(out worktree.Retained, failed error) string {
 	for _, c := range out.Caches {
 		if c.Do == worktree.Look {
 			aside++
+		} else if c.Do == worktree.Keep && c.Until.IsZero() && len(c.Only)+c.Contents > 0 {
+			holds++
 		}
 	}
 	var parts []string
@@ -211,6 +214,7 @@ func retentionText(out worktree.Retained, failed error) string {
 	}
 	say(own, "workspace holds what is nowhere else", "workspaces hold what is nowhere else")
 	say(unclear, "workspace can't be verified", "workspaces can't be verified")
+	say(holds, "cache holds what is nowhere else", "caches hold what is nowhere else")
 	say(aside, "damaged cache was set aside", "damaged caches were set aside")
 	if failed != nil {
 		parts = append(parts, "not everything could be looked at")
@@ -296,7 +300,12 @@ func (r *Runner) reclaim(ctx context.Context, enough func() bool) {
 	if err != nil {
 		return
 	}
+	directories, bytes, err := r.host.ReclaimScratch(ctx, owner.BuildOutput, enough)
+	if err != nil {
+		r.log.Warn("not everything could be given back of scratch directories", "err", err)
+	}
 	out, err := store.Reclaim(ctx, worktree.Policy{Keeps: owner.keeps(), Busy: r.working(), Enough: enough}, owner.BuildOutput)
+	out.Directories, out.Bytes = out.Directories+directories, out.Bytes+bytes
 	r.tellRetained(out.Retained)
 	if out.Bytes > 0 {
 		r.log.Info("space was given back", "bytes", out.Bytes, "build_directories", out.Directories, "caches", len(out.Retained.Evicted), "workspaces", len(out.Retained.Deleted))

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"tugline.dev/tugline/runner/attempt"
 	"tugline.dev/tugline/runner/journal"
 	"tugline.dev/tugline/runner/process"
 	"tugline.dev/tugline/runner/worktree"
@@ -67,6 +68,7 @@ func ageing(t *testing.T, rules string) *aged {
 	}
 	t.Cleanup(func() { _ = j.Close() })
 	r.journal = j
+	r.host = &attempt.Host{Dir: r.cfg.Dir, Journal: j, Logger: r.log}
 	return r
 }
 
@@ -273,10 +275,18 @@ func TestPressureGivesSpaceBack(t *testing.T) {
 		}
 		paths = append(paths, tree.Path)
 	}
+	put(t, r.cfg.Dir+"/scratch/without/work/node_modules/a.js", "x")
+	put(t, r.cfg.Dir+"/scratch/without/work/made", "x")
+	for _, note := range []string{"fence", "done"} {
+		put(t, r.cfg.Dir+"/scratch/without/"+note, "1-9")
+	}
 	r.presses(r.sampler.Sample(t.Context()), time.Now())
 	r.findOut(t.Context(), <-r.pressure.look)
 	if there(paths[0]+"/node_modules") || !there(paths[0]+"/dist/mine") || !there(paths[1]+"/node_modules") {
 		t.Errorf("of the job that ended: build output %v, files %v; of the one that runs: %v", there(paths[0]+"/node_modules"), there(paths[0]+"/dist/mine"), there(paths[1]+"/node_modules"))
+	}
+	if work := r.cfg.Dir + "/scratch/without/work"; there(work+"/node_modules") || !there(work+"/made") {
+		t.Errorf("of the job without repository: build output %v, file %v", there(work+"/node_modules"), there(work+"/made"))
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +18,7 @@ var classWords = map[string]string{
 	"caches":    "repositories' caches; gone when unused for keep_caches",
 	"logs":      "jobs whose output the hub does not have whole yet",
 	"harness":   "the agent CLIs' own; never touched",
+	"docker":    "all of Docker's on this machine; see docker in runner.yaml",
 	"other":     "journal, logs and keys of the runner",
 }
 
@@ -39,12 +41,13 @@ time is over.`,
 			}
 			if a.json {
 				return a.printJSON(struct {
-					Usage   []fleet.ClassUsage `json:"usage"`
-					Partial bool               `json:"partial"`
-					Own     int64              `json:"own"`
-					Limit   int64              `json:"limit,omitempty"`
-					Volume  fleet.Volume       `json:"volume"`
-				}{d.Usage, d.Partial, d.Own, d.Limit, d.Volume})
+					Usage   []fleet.ClassUsage   `json:"usage"`
+					Partial bool                 `json:"partial"`
+					Own     int64                `json:"own"`
+					Limit   int64                `json:"limit,omitempty"`
+					Volume  fleet.Volume         `json:"volume"`
+					Relief  *runner.DockerRelief `json:"docker_relief,omitempty"`
+				}{d.Usage, d.Partial, d.Own, d.Limit, d.Volume, d.Relief})
 			}
 			return a.showDisk(d)
 		},
@@ -68,6 +71,9 @@ func (a *app) showDisk(d runner.Disk) error {
 	fmt.Fprintf(a.out, "the runner's own: %s, %s\n", size(d.Own), limit)
 	if v := d.Volume; v.Known {
 		fmt.Fprintf(a.out, "free: %s of %s at %s\n", size(v.Free), size(v.Total), line(v.Path))
+	}
+	if d.Relief != nil {
+		fmt.Fprintf(a.out, "%s ago: %s\n", span(max(time.Since(d.Relief.At), 0)), d.Relief)
 	}
 	if d.Partial {
 		a.say("there is more than was counted in a minute")

@@ -38,6 +38,8 @@ type keptCache struct {
 	LastUse    *time.Time `json:"last_use,omitempty"`
 	Worktrees  int        `json:"worktrees"`
 	Only       []string   `json:"only_here,omitempty"` // refs
+	Contents   int        `json:"lfs_only_here,omitempty"`
+	Save       []string   `json:"save,omitempty"` // commands
 }
 
 func (a *app) runnerWorkspacesCommand() *cobra.Command {
@@ -90,7 +92,7 @@ func keptJSON(kept runner.Kept) any {
 	for _, c := range kept.Caches {
 		out.Caches = append(out.Caches, keptCache{
 			Repository: c.Repository, Path: c.Path, Next: string(c.Do), Why: c.Why, Until: moment(c.Until), LastUse: moment(c.LastUse),
-			Worktrees: c.Worktrees, Only: c.Only,
+			Worktrees: c.Worktrees, Only: c.Only, Contents: c.Contents, Save: c.Commands,
 		})
 	}
 	return out
@@ -109,6 +111,9 @@ func (a *app) showKept(kept runner.Kept, now time.Time) error {
 	}
 	for _, c := range kept.Caches {
 		fmt.Fprintf(a.out, "cache of %s  %s: %s\n  %s\n", line(c.Repository), next(c.Decision, now), line(c.Why), line(c.Path))
+		for _, command := range c.Commands {
+			fmt.Fprintf(a.out, "  save it: %s\n", clean(command))
+		}
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"tugline.dev/tugline/runner/probe"
 	"tugline.dev/tugline/shared/fleet"
 )
 
@@ -102,6 +103,20 @@ func (h *Host) SweepScratch(now time.Time, keep time.Duration) (removed int, err
 	return removed, failed
 }
 
+// owesScratch says whether the hub may lack something of a job's last attempt.
+func (h *Host) owesScratch(job fleet.JobID) (bool, error) {
+	dir := h.jobScratch(job)
+	note, err := os.ReadFile(filepath.Join(dir, scratchDone))
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	fence, err2 := os.ReadFile(filepath.Join(dir, scratchFence))
+	if err := errors.Join(err, err2); err != nil {
+		return true, fmt.Errorf("read the notes of scratch directory %s: %w", dir, err)
+	}
+	return len(note) == 0 || string(note) != string(fence), nil
+}
+
 // sweepScratch removes one job's; an attempt that begins meanwhile waits, and takes the
 // note away first.
 func (h *Host) sweepScratch(job fleet.JobID, before time.Time) (bool, error) {
@@ -113,13 +128,14 @@ func (h *Host) sweepScratch(job fleet.JobID, before time.Time) (bool, error) {
 	if errors.Is(err, fs.ErrNotExist) || err == nil && st.ModTime().After(before) {
 		return false, nil
 	}
-	note, err2 := os.ReadFile(done)
-	fence, err3 := os.ReadFile(filepath.Join(dir, scratchFence))
-	if err := errors.Join(err, err2, err3); err != nil {
+	if err != nil {
 		return false, fmt.Errorf("read the notes of scratch directory %s: %w", dir, err)
 	}
-	if len(note) == 0 || string(note) != string(fence) {
-		return false, nil
+	if owed, err := h.owesScratch(job); owed || err != nil {
+		return false, err
+	}
+	if work, err := filepath.EvalSymlinks(filepath.Join(dir, "work")); err == nil && probe.MountedIn(work) != "" {
+		return false, nil // what is behind a mount is somebody else's, and would go along
 	}
 	if err := os.RemoveAll(filepath.Join(dir, "work")); err != nil {
 		return false, fmt.Errorf("remove scratch directory: %w", err)

@@ -37,6 +37,7 @@ func (e *engine) requests() []string {
 func daemon(t *testing.T, api string, answers map[string]http.HandlerFunc) *engine {
 	t.Helper()
 	path := filepath.Join(short(t), "d.sock")
+	week := time.Now().Add(-7 * 24 * time.Hour).Unix()
 	e := &engine{host: "unix://" + path}
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -56,8 +57,16 @@ func daemon(t *testing.T, api string, answers map[string]http.HandlerFunc) *engi
 			"Volumes":    []any{map[string]any{"UsageData": map[string]any{"Size": 300, "RefCount": 0}}},
 			"BuildCache": []any{map[string]any{"Size": 4000}},
 		}),
-		"/build/prune":  say(map[string]any{"CachesDeleted": []string{"a"}, "SpaceReclaimed": 4000}),
-		"/images/prune": say(map[string]any{"SpaceReclaimed": 1000}),
+		"/build/prune": say(map[string]any{"CachesDeleted": []string{"a"}, "SpaceReclaimed": 4000}),
+		"/images/json": say([]any{
+			map[string]any{"Id": "sha256:old", "Created": week, "Size": 1000, "Labels": map[string]string{DockerLabel: "j"}, "RepoTags": []string{"<none>:<none>"}},
+			map[string]any{"Id": "sha256:young", "Created": week + 100, "Labels": map[string]string{DockerLabel: "j"}},
+			map[string]any{"Id": "sha256:plain", "Created": week, "Labels": map[string]string{"other": "j"}},
+			map[string]any{"Id": "sha256:named", "Created": week, "Labels": map[string]string{DockerLabel: "j"}, "RepoTags": []string{"a:latest"}},
+			map[string]any{"Id": "sha256:used", "Created": week, "Labels": map[string]string{DockerLabel: "j"}},
+		}),
+		"/containers/json":   say([]any{map[string]any{"Id": "c", "ImageID": "sha256:used"}}),
+		"/images/sha256:old": say([]any{map[string]any{"Deleted": "sha256:old"}}),
 	}
 	for route, h := range answers {
 		routes[route] = h
@@ -65,7 +74,7 @@ func daemon(t *testing.T, api string, answers map[string]http.HandlerFunc) *engi
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		route := strings.TrimPrefix(r.URL.Path, "/v"+api)
 		e.mu.Lock()
-		e.asked = append(e.asked, r.Method+" "+r.URL.Path+" "+r.URL.Query().Get("filters"))
+		e.asked = append(e.asked, r.Method+" "+r.URL.Path+" "+r.URL.Query().Get("filters")+r.URL.Query().Get("keep-storage")+r.URL.Query().Get("noprune"))
 		e.mu.Unlock()
 		if h := routes[route]; h != nil {
 			h(w, r)
@@ -302,28 +311,33 @@ func TestDockerDisk(t *testing.T) {
 	}
 	before := len(e.requests())
 	freed, err := s.DockerPrune(t.Context(), 7*24*time.Hour, func() bool { return true })
-	if err != nil || freed != 5000 {
-		t.Errorf("prune = %d, %v, want 5000", freed, err)
+	if want := (Pruned{Bytes: 5000, Cache: 4000, Images: 1}); err != nil || freed != want {
+		t.Errorf("prune = %+v, %v, want %+v", freed, err, want)
 	}
 	var prunes []string
 	for _, r := range e.requests()[before:] {
-		if strings.HasPrefix(r, "POST ") {
+		if !strings.HasPrefix(r, "GET ") && !strings.HasPrefix(r, "HEAD ") {
 			prunes = append(prunes, r)
 		}
 	}
 	want := []string{
-		`POST /v1.47/build/prune {"until":{"168h0m0s":true}}`,
-		`POST /v1.47/images/prune {"dangling":{"true":true},"label":{"dev.tugline.job":true},"until":{"168h0m0s":true}}`,
+		`POST /v1.47/build/prune {"until":{"168h0m0s":true}}20000000000`,
+		`DELETE /v1.47/images/sha256:old 1`,
 	}
 	if diff := cmp.Diff(want, prunes); diff != "" {
 		t.Errorf("what is removed (-want +got):\n%s", diff)
 	}
 	before = len(e.requests())
-	if freed, err := s.DockerPrune(t.Context(), 7*24*time.Hour, func() bool { return false }); err != nil || freed != 4000 {
-		t.Errorf("a prune that may not go on = %d, %v, want 4000", freed, err)
+	asked := 0
+	freed, err = s.DockerPrune(t.Context(), 7*24*time.Hour, func() bool { asked++; return asked == 1 })
+	if want := (Pruned{Bytes: 4000, Cache: 4000}); err != nil || freed != want {
+		t.Errorf("a prune that may not go on = %+v, %v, want %+v", freed, err, want)
+	}
+	if freed, err := s.DockerPrune(t.Context(), 7*24*time.Hour, func() bool { return false }); err != nil || freed != (Pruned{}) {
+		t.Errorf("a prune that may not begin = %+v, %v", freed, err)
 	}
 	for _, r := range e.requests()[before:] {
-		if strings.Contains(r, "/images/prune") {
+		if strings.HasPrefix(r, "DELETE ") {
 			t.Errorf("images were removed although it might not go on")
 		}
 	}

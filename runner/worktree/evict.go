@@ -27,6 +27,7 @@ type CacheEvidence struct {
 	Quarantined string    // why it was set aside; "" if it is in use
 	Unclear     string    // why nothing can be proved of it
 	Only        []string  // refs with commits that may be nowhere else
+	Contents    int       // of Git LFS that no remote is known to have
 	Waits       time.Time // until when refs are kept that may go later; zero without any
 }
 
@@ -36,6 +37,7 @@ type Cache struct {
 	Path       string
 	CacheEvidence
 	Decision
+	Commands []string // save, each for itself, what is here alone
 }
 
 // DecideCache says what is done with a cache. It is total. Nothing that may be here alone goes, and a cache that was set
@@ -53,6 +55,8 @@ func DecideCache(e CacheEvidence, k Keeps, now time.Time) Decision {
 		return Decision{Do: Look, Why: e.Unclear}
 	case len(e.Only) > 0:
 		return Decision{Do: Keep, Why: fmt.Sprintf("%d refs of it have commits that are neither with the remote nor at the hub", len(e.Only))}
+	case e.Contents > 0:
+		return Decision{Do: Keep, Why: fmt.Sprintf("%d files of Git LFS are in it that no remote is known to have", e.Contents)}
 	case !e.Waits.IsZero() && k.Rescue < 0:
 		return Decision{Do: Keep, Why: "the owner keeps without limit what was saved"}
 	case now.Before(e.Waits):
@@ -152,7 +156,9 @@ func (s *Store) cacheNow(ctx context.Context, id string, n int, recs []*record, 
 	}
 	out.Worktrees = max(out.Worktrees, len(registered))
 	if !out.Busy && out.Worktrees == 0 && out.Unclear == "" && !aside {
-		err := s.onlyHere(ctx, c, own, p.Rescue, []string{"--remotes"}, &out.CacheEvidence)
+		if out.Contents, err = c.lfsOwn(); err == nil {
+			err = s.onlyHere(ctx, c, own, p.Rescue, []string{"--remotes"}, &out.CacheEvidence)
+		}
 		var failed *gitError
 		if err != nil && ctx.Err() == nil && errors.As(err, &failed) {
 			out.Unclear, err = "git can't tell: "+oneLine(err), nil
@@ -162,6 +168,9 @@ func (s *Store) cacheNow(ctx context.Context, id string, n int, recs []*record, 
 		}
 	}
 	out.Decision = DecideCache(out.CacheEvidence, p.Keeps, s.now())
+	if len(out.Only)+out.Contents > 0 || out.Do == Look {
+		out.Commands = []string{copyCommand(out.Path, id+"-"+name)}
+	}
 	return out, nil
 }
 
@@ -320,7 +329,7 @@ func (s *Store) retainCache(ctx context.Context, c Cache, p Policy, out *Retaine
 		}
 	}
 	if c.Do == Delete {
-		bytes := sizeOf(c.Path)
+		bytes := SizeOf(c.Path)
 		if err := s.evict(hold, c, recs); err != nil {
 			return c, false, err
 		}
@@ -424,6 +433,7 @@ func (s *Store) evict(h *hold, c Cache, recs []*record) error {
 			}
 		}
 	}
+	_ = os.Remove(strings.TrimSuffix(c.Path, ".git") + ".lfs")
 	return errors.Join(removeAll(trash), removeAll(filepath.Join(home, usedDir)), os.RemoveAll(filepath.Join(home, "packed")))
 }
 

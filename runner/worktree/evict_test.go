@@ -25,6 +25,7 @@ func TestDecideCache(t *testing.T) {
 		{"busy", CacheEvidence{Busy: true, LastUse: old}, nil, Keep, time.Time{}},
 		{"with a worktree", CacheEvidence{Worktrees: 1, LastUse: old}, nil, Keep, time.Time{}},
 		{"with commits of its own", CacheEvidence{Only: []string{"x"}, LastUse: old}, nil, Keep, time.Time{}},
+		{"with contents of its own", CacheEvidence{Contents: 1, LastUse: old}, nil, Keep, time.Time{}},
 		{"with a young rescue", CacheEvidence{Waits: decideAt.Add(time.Hour), LastUse: old}, nil, Keep, decideAt.Add(time.Hour)},
 		{"with an old rescue", CacheEvidence{Waits: decideAt.Add(-time.Hour), LastUse: old}, nil, Delete, time.Time{}},
 		{"with an old rescue, kept for ever", CacheEvidence{Waits: decideAt.Add(-time.Hour), LastUse: old}, func(k *Keeps) { k.Rescue = -1 }, Keep, time.Time{}},

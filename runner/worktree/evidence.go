@@ -369,6 +369,9 @@ func (s *Store) innerHistory(ctx context.Context, modules string, foreign []stri
 				args = append(args, sha)
 			}
 		}
+		if contents, err := lfsContents(dir); err != nil || len(contents) > 0 {
+			return fmt.Sprintf("submodule %q has files of Git LFS that no remote is known to have", name), err
+		}
 		if own, err := g.count(ctx, dir, args...); err != nil || own > 0 {
 			return fmt.Sprintf("submodule %q has commits that no remote has", name), nil
 		}

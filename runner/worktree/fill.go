@@ -100,9 +100,23 @@ func (s *Store) fillLFS(ctx context.Context, rec *record, req Request) error {
 		}
 		return nil
 	})
+	c := s.cacheAt(rec.Cache, rec.Generation, rec.URL)
+	was := map[string]bool{} // by a job, perhaps
+	if err == nil {
+		var oids []string
+		oids, err = lfsContents(c.path)
+		for _, oid := range oids {
+			was[oid] = true
+		}
+	}
 	if err == nil {
 		_, err = s.remoteGit().with("GIT_LFS_SKIP_SMUDGE=0", "GIT_LFS_FORCE_PROGRESS=1").with(req.Env...).run(ctx,
 			call{dir: rec.Path, stall: s.git.stall, progress: req.Progress, remote: "the LFS store of " + Redact(rec.URL), args: []string{"lfs", "pull"}})
+	}
+	if err == nil {
+		if err := c.lfsNote(ctx, s.remoteGit(), rec.Path, "HEAD", was); err != nil {
+			s.log.Warn("what came of lfs contents is not noted, they will be kept", "job", rec.Job, "err", err)
+		}
 	}
 	if ctx.Err() != nil {
 		return err

@@ -71,13 +71,15 @@ type world struct {
 	jobs    []*Tree
 	n       int
 	busy    map[fleet.JobID]bool
+	atHub   map[string]bool // objects
+	hubSums map[string]bool // of contents
 }
 
 func newWorld(t *testing.T, rt *rapid.T, src, lib string) *world {
 	dir, err := os.MkdirTemp(t.TempDir(), "w")
 	must(err)
 	rt.Cleanup(func() { _ = removeAll(dir) })
-	w := &world{t: t, rt: rt, src: src, remotes: []string{src, lib}, now: time.Now(), busy: map[fleet.JobID]bool{}}
+	w := &world{t: t, rt: rt, src: src, remotes: []string{src, lib}, now: time.Now(), busy: map[fleet.JobID]bool{}, atHub: map[string]bool{}, hubSums: map[string]bool{}}
 	w.s = open(t, func(c *Config) {
 		c.Dir, c.UntrackedLimit, c.Now = filepath.Join(dir, "store"), 10_000, func() time.Time { return w.now }
 	})
@@ -121,6 +123,11 @@ var acts = map[string]func(w *world, t *Tree){
 		w.put(t, "s", 0)
 		w.git(t, "add", "s")
 		_ = os.Remove(filepath.Join(t.Path, "s"))
+	},
+	"stage and delete all": func(w *world, t *Tree) {
+		w.put(t, "staged", 0)
+		w.git(t, "add", "staged")
+		_ = os.RemoveAll(t.Path)
 	},
 	"remove a file": func(w *world, t *Tree) { _ = os.Remove(filepath.Join(t.Path, "a.txt")) },
 	"branch":        func(w *world, t *Tree) { w.git(t, "checkout", "-q", "-b", fmt.Sprint("side", w.n)); w.commit(t) },
@@ -200,6 +207,47 @@ var acts = map[string]func(w *world, t *Tree){
 	"harvest and rescue": func(w *world, t *Tree) {
 		_, _ = t.Harvest(w.t.Context(), HarvestRequest{Fence: fence1, Commit: CommitNever})
 	},
+	"result at the hub": func(w *world, t *Tree) { w.deliver(t) },
+	"job on its commit": func(w *world, t *Tree) {
+		w.commit(t)
+		w.n++
+		sha, _ := w.s.workspace(t.rec).git.commit(w.t.Context(), w.s.dir, "HEAD")
+		if next, err := w.s.Prepare(w.t.Context(), Request{URL: w.src, Job: fleet.JobID(fmt.Sprintf("job%d", w.n)), Fence: fence1, BaseCommit: sha}); err == nil {
+			w.jobs = append(w.jobs, next)
+		}
+	},
+	"files of Git LFS": func(w *world, t *Tree) {
+		w.n++
+		text := fmt.Sprintf("%d of %s\n", w.n, w.s.dir)
+		oid := hash([]byte(text))
+		path := lfsAt(w.s.cacheOf(t).path, oid)
+		_ = os.MkdirAll(filepath.Dir(path), 0o755)
+		_ = os.WriteFile(path, []byte(text), 0o644)
+		_ = os.WriteFile(filepath.Join(t.Path, "p.bin"), []byte(fmt.Sprintf("version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %d\n", oid, len(text))), 0o644)
+		w.commit(t)
+	},
+	"carriage returns": func(w *world, t *Tree) {
+		w.git(t, "config", "core.autocrlf", "input")
+		w.put(t, "a.txt", 0)
+		w.returns(t, "a.txt")
+	},
+	"carriage returns, committed": func(w *world, t *Tree) {
+		w.git(t, "config", "core.autocrlf", "input")
+		w.put(t, "cr", 0)
+		w.returns(t, "cr")
+		w.commit(t)
+	},
+	"forged refs": func(w *world, t *Tree) {
+		w.commit(t)
+		for _, ref := range []string{"refs/tugline/input/", "refs/tugline/extra/x/", "refs/tugline/base/"} {
+			w.git(t, "update-ref", ref+string(t.Job), "HEAD")
+		}
+	},
+	"forged refs of the remote": func(w *world, t *Tree) {
+		w.commit(t)
+		w.git(t, "update-ref", "refs/remotes/origin/forged", "HEAD")
+		w.git(t, "symbolic-ref", "refs/remotes/origin/symbolic", "refs/heads/"+t.Branch)
+	},
 	"interrupted on its way out": func(w *world, t *Tree) {
 		if !exists(t.Path + goingSuffix) {
 			_ = os.Rename(t.Path, t.Path+goingSuffix)
@@ -215,6 +263,29 @@ var actNames = slices.Sorted(maps.Keys(acts))
 
 func (w *world) act(name string) {
 	acts[name](w, w.jobs[rapid.IntRange(0, len(w.jobs)-1).Draw(w.rt, "job")])
+}
+
+// deliver has the hub acknowledge a job's result, which then has what is in its bundle.
+func (w *world) deliver(t *Tree) {
+	res, err := t.Harvest(w.t.Context(), HarvestRequest{Fence: fence1})
+	if err != nil || res.BundlePath == "" {
+		return
+	}
+	must(w.s.Delivered(t.Job, fence1))
+	cache := w.s.cacheOf(t).path
+	for l := range strings.Lines(run(w.t, cache, "rev-list", "--objects", res.Tip, "^"+res.Base)) {
+		sha, _, _ := strings.Cut(strings.TrimSpace(l), " ")
+		w.atHub[sha] = true
+	}
+	maps.Copy(w.hubSums, w.contents([]string{cache}, w.atHub))
+}
+
+// returns ends the lines of a file by carriage returns too.
+func (w *world) returns(t *Tree, name string) {
+	path := filepath.Join(t.Path, name)
+	if b, err := os.ReadFile(path); err == nil {
+		_ = os.WriteFile(path, []byte(strings.ReplaceAll(string(b), "\n", "\r\n")), 0o644)
+	}
 }
 
 // conflict makes a branch that changes the same line.
@@ -245,12 +316,8 @@ type inventory struct {
 // take lists what a workspace holds.
 func (w *world) take(tree *Tree) inventory {
 	inv := inventory{map[string]string{}, map[string]string{}}
-	note := func(repo string) {
-		out, _ := tryRun(w.t, repo, "rev-list", "--all", "--reflog", "HEAD")
-		for l := range strings.Lines(out) {
-			inv.commits[strings.TrimSpace(l)] = repo
-		}
-		staged, _ := tryRun(w.t, repo, "ls-files", "--stage")
+	index := func(repo string, of ...string) {
+		staged, _ := tryRun(w.t, repo, append(of, "ls-files", "--stage")...)
 		for l := range strings.Lines(staged) {
 			if f := strings.Fields(l); len(f) > 3 && f[0] != "160000" {
 				if out, err := tryRun(w.t, repo, "cat-file", "blob", f[1]); err == nil {
@@ -258,6 +325,13 @@ func (w *world) take(tree *Tree) inventory {
 				}
 			}
 		}
+	}
+	note := func(repo string) {
+		out, _ := tryRun(w.t, repo, "rev-list", "--all", "--reflog", "HEAD")
+		for l := range strings.Lines(out) {
+			inv.commits[strings.TrimSpace(l)] = repo
+		}
+		index(repo)
 	}
 	// The log of a workspace whose link was replaced is still there, and other workspaces of its cache see it.
 	if isDir(tree.rec.Admin) {
@@ -268,6 +342,9 @@ func (w *world) take(tree *Tree) inventory {
 		}
 	}
 	if !isDir(tree.Path) {
+		if isDir(tree.rec.Admin) {
+			index(w.s.cacheOf(tree).path, "--git-dir="+tree.rec.Admin)
+		}
 		return inv
 	}
 	_ = filepath.WalkDir(tree.Path, func(path string, d fs.DirEntry, err error) error {
@@ -304,6 +381,7 @@ func (w *world) pass(done map[Action]int) {
 		}
 		before[t.Job] = w.take(t)
 	}
+	contents, _ := filepath.Glob(filepath.Join(w.s.dir, "repos", "*", "g*.git", "lfs", "objects", "*", "*", "*"))
 	out, err := w.s.Retain(w.t.Context(), Policy{Keeps: testKeeps, Busy: func(j fleet.JobID) bool { return w.busy[j] }})
 	if err != nil {
 		w.rt.Fatalf("a pass failed: %v", err)
@@ -313,8 +391,13 @@ func (w *world) pass(done map[Action]int) {
 	for _, k := range out.Kept {
 		done[k.Do]++
 	}
-	// What refs of the caches and the remote have.
-	have := map[string]bool{}
+	for _, path := range contents { // none of them was ever pushed
+		if !exists(path) {
+			w.rt.Fatalf("the content %s of Git LFS is lost; decided: %+v", path, out)
+		}
+	}
+	// What refs of the caches, the remote and the hub have.
+	have := maps.Clone(w.atHub)
 	caches, _ := filepath.Glob(filepath.Join(w.s.dir, "repos", "*", "g*.git"))
 	for _, repo := range append(slices.Clone(caches), w.remotes...) {
 		for l := range strings.Lines(run(w.t, repo, "rev-list", "--objects", "--all")) {
@@ -360,7 +443,7 @@ func (w *world) pass(done map[Action]int) {
 
 // contents gives the sums of all files that objects hold.
 func (w *world) contents(repos []string, have map[string]bool) map[string]bool {
-	sums := map[string]bool{}
+	sums := maps.Clone(w.hubSums)
 	for _, remote := range w.remotes {
 		repos = append(repos, filepath.Join(remote, ".git"))
 	}

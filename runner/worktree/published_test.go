@@ -126,3 +126,26 @@ func TestWhatOthersMayMoveIsKeptByTheJob(t *testing.T) {
 		}
 	}
 }
+
+// Of a workspace that somebody has deleted by hand, what was staged is still in its index, and is kept as what was left
+// behind is.
+func TestWhatWasStagedOutlivesItsFiles(t *testing.T) {
+	t.Parallel()
+	src := origin(t)
+	k := keeping(t, nil)
+	tree := prepare(t, k.Store, Request{URL: src})
+	write(t, tree.Path+"/staged", "x\n")
+	run(t, tree.Path, "add", "staged")
+	must(os.RemoveAll(tree.Path))
+	if out := k.pass(25 * hour); len(out.Deleted) != 1 {
+		t.Fatalf("%+v", out)
+	}
+	cache := k.cacheOf(tree).path
+	kept := run(t, cache, "for-each-ref", "--format=%(refname)", "refs/tugline/kept/job1")
+	if kept == "" || run(t, cache, "show", kept+"^1:staged") != "x" {
+		t.Errorf("kept is %q", kept)
+	}
+	if out := k.pass(400 * hour); len(out.Evicted) != 1 {
+		t.Errorf("it is kept for ever: %+v", out)
+	}
+}

@@ -147,5 +147,8 @@ func (s *Store) pushLFS(ctx context.Context, c *cache, req PushRequest) error {
 	if err != nil {
 		return fmt.Errorf("push LFS contents: %w", err)
 	}
+	if err := c.lfsNote(ctx, c.git, c.path, req.SHA, nil); err != nil {
+		s.log.Warn("what was pushed of lfs contents is not noted, they will be kept", "err", err)
+	}
 	return nil
 }

@@ -2,6 +2,7 @@ package worktree
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,7 +87,7 @@ func (w workspace) differing(ctx context.Context, tmp string) ([]storedFile, err
 type storedFile struct{ mode, sha, path string }
 
 // converted lists the files of which git may have stored something else than their bytes: their size is another, or their
-// encoding is. What Git LFS stores of a file is not here.
+// encoding is. What Git LFS has is stored.
 func (w workspace) converted(ctx context.Context) ([]storedFile, error) {
 	g := w.git
 	entries, err := g.list(ctx, w.top, "ls-files", "-z", "--stage")
@@ -119,7 +120,7 @@ func (w workspace) converted(ctx context.Context) ([]storedFile, error) {
 	if len(sizes) != len(files) || len(attributes) != 6*len(files) {
 		return nil, fmt.Errorf("look at %d files: git answered for %d and %d", len(files), len(sizes), len(attributes)/6)
 	}
-	var changed []storedFile
+	var changed, pointers []storedFile
 	for i, f := range files {
 		st, err := os.Lstat(filepath.Join(w.top, f.path))
 		if err != nil || !st.Mode().IsRegular() {
@@ -127,11 +128,52 @@ func (w workspace) converted(ctx context.Context) ([]storedFile, error) {
 		}
 		filter, encoding := attributes[6*i+2], attributes[6*i+5]
 		plain := encoding == "unspecified" || encoding == "unset" || encoding == "set"
-		if !(g.lfs && filter == "lfs") && (!plain || strconv.FormatInt(st.Size(), 10) != sizes[i]) {
+		switch {
+		case plain && strconv.FormatInt(st.Size(), 10) == sizes[i]:
+		case filter == "lfs" && len(sizes[i]) < 4:
+			pointers = append(pointers, f)
+		default:
 			changed = append(changed, f)
 		}
 	}
-	return changed, nil
+	lost, err := w.withoutContents(ctx, pointers)
+	return append(changed, lost...), err
+}
+
+// withoutContents lists the files of which only a pointer is stored, whose content Git LFS does not have, or not any more.
+func (w workspace) withoutContents(ctx context.Context, pointers []storedFile) (lost []storedFile, err error) {
+	if len(pointers) == 0 {
+		return nil, nil
+	}
+	var shas strings.Builder
+	for _, f := range pointers {
+		shas.WriteString(f.sha + "\n")
+	}
+	out, err := w.git.run(ctx, call{dir: w.top, stdin: strings.NewReader(shas.String()), args: []string{"cat-file", "--batch"}})
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range pointers {
+		header, rest, _ := strings.Cut(out, "\n")
+		size, err := strconv.Atoi(header[strings.LastIndex(header, " ")+1:])
+		if err != nil || size >= len(rest) {
+			return nil, fmt.Errorf("read what is stored of %s: git answered %.100q", f.path, header)
+		}
+		out = rest[size+1:]
+		_, oid, _ := strings.Cut(rest[:size], "\noid sha256:")
+		oid, _, _ = strings.Cut(oid, "\n")
+		st, err := os.Lstat(filepath.Join(w.top, f.path))
+		if err != nil {
+			return nil, err
+		}
+		if oidForm().MatchString(oid) {
+			if has, err := os.Stat(lfsAt(cmp.Or(w.common, w.gitDir), oid)); err == nil && has.Size() == st.Size() {
+				continue
+			}
+		}
+		lost = append(lost, f)
+	}
+	return lost, nil
 }
 
 // sameBytes compares two files; one that is not there is not the same.

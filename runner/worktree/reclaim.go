@@ -72,10 +72,10 @@ func (s *Store) dropBuilt(ctx context.Context, rec *record, p Policy, names []st
 		if !ok || !slices.Contains(names, filepath.Base(dir)) || !isDir(path) {
 			continue
 		}
-		if why, err := hidden(path, nil, nil); err != nil || why != "" || exists(filepath.Join(path, ".git")) {
+		if HasRepository(path) {
 			continue
 		}
-		bytes := sizeOf(path)
+		bytes := SizeOf(path)
 		if gone, err := s.dropDir(rec, path, p); err != nil || !gone {
 			return err
 		}
@@ -83,6 +83,12 @@ func (s *Store) dropBuilt(ctx context.Context, rec *record, p Policy, names []st
 		out.Bytes += bytes
 	}
 	return nil
+}
+
+// HasRepository says that a directory is or holds a git repository, or can't be looked into.
+func HasRepository(dir string) bool {
+	why, err := hidden(dir, nil, nil)
+	return err != nil || why != "" || exists(filepath.Join(dir, ".git"))
 }
 
 // dropDir deletes a directory of a workspace, unless a job has taken that up. The workspace is not used by that.

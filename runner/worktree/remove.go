@@ -45,11 +45,11 @@ func (e seen) unsaved() string {
 // cache.
 func (s *Store) remove(ctx context.Context, rec *record, at string, may func() bool) (gone bool, bytes int64, err error) {
 	if rec.State == stateReady && isDir(rec.Admin) {
-		if err := s.keepDropped(ctx, rec); err != nil {
+		if err := s.keepDropped(ctx, rec, !exists(at)); err != nil {
 			return false, 0, err
 		}
 	}
-	bytes = sizeOf(at)
+	bytes = SizeOf(at)
 	trash, err := func() (string, error) {
 		s.leaving.Lock()
 		defer s.leaving.Unlock()
@@ -78,8 +78,9 @@ func (s *Store) remove(ctx context.Context, rec *record, at string, may func() b
 
 // keepDropped puts the commits at which HEAD of a workspace once stood, and that none of our own refs reaches, under refs of
 // the job; what else reaches them, a branch, a tag, a stash, a ref of the remote, may move or go with the next job or fetch:
-// HEAD itself by its own name, and what was left behind (amended, reset, rebased) together behind one commit.
-func (s *Store) keepDropped(ctx context.Context, rec *record) error {
+// HEAD itself by its own name, and what was left behind (amended, reset, rebased) together behind one commit. Where the
+// files are gone, what was staged of them is left behind too.
+func (s *Store) keepDropped(ctx context.Context, rec *record, gone bool) error {
 	ws := s.workspace(rec)
 	ws.top = ws.common // the tree may be gone
 	ws.git = ws.git.with("GIT_WORK_TREE=" + ws.top)
@@ -107,6 +108,13 @@ func (s *Store) keepDropped(ctx context.Context, rec *record) error {
 	found, err := ws.git.lookUp(ctx, ws.top, names...)
 	if err != nil {
 		return err
+	}
+	if gone {
+		staged, err := s.staged(ctx, ws, rec, head)
+		if err != nil {
+			return err
+		}
+		found = append(found, staged)
 	}
 	k, _, err := elsewhere(ctx, ws.git, ws.top, []*record{rec}, "--glob=refs/heads/tugline", "--glob=refs/tugline/rescue", "--glob=refs/tugline/kept")
 	if err != nil {
@@ -144,6 +152,24 @@ func (s *Store) keepDropped(ctx context.Context, rec *record) error {
 	}
 	_, err = ws.git.line(ctx, ws.top, "update-ref", kept+droppedName, holder)
 	return err
+}
+
+// staged makes a commit of what is staged beside a commit; "" where that is the same.
+func (s *Store) staged(ctx context.Context, ws workspace, rec *record, head string) (string, error) {
+	tmp, done, err := s.tempDir()
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	tree, err := ws.stagedTree(ctx, tmp)
+	if err != nil || tree == "" {
+		return "", err
+	}
+	found, err := ws.git.lookUp(ctx, ws.top, "HEAD^{tree}", rec.branchRef()+"^{tree}")
+	if err != nil || slices.Contains(found, tree) {
+		return "", err
+	}
+	return ws.at(s.now()).commitTree(ctx, s.signer(ctx), tree, "What was staged\n\nTugline-Commit: rescue\n", head)
 }
 
 // droppedName is the last part of the ref of what was left behind.

@@ -92,7 +92,7 @@ func (s *Store) listed() (recs []*record, strange []Workspace, err error) {
 	}
 	known := map[fleet.JobID]bool{}
 	look := func(job fleet.JobID, path, why string) {
-		strange = append(strange, Workspace{Job: job, Path: path, Evidence: Evidence{Unclear: why}, Decision: Decision{Do: Look, Why: why}, Commands: []string{copyCommand(path, job)}})
+		strange = append(strange, Workspace{Job: job, Path: path, Evidence: Evidence{Unclear: why}, Decision: Decision{Do: Look, Why: why}, Commands: []string{copyCommand(path, string(job))}})
 	}
 	for _, f := range files {
 		name, ok := strings.CutSuffix(f.Name(), ".json")
@@ -311,13 +311,13 @@ func commands(rec *record, e seen) []string {
 		all = append(all, before+"git -C "+quote(rec.Path)+" push "+to+" "+strings.Join(specs, " "))
 	}
 	if e.Unclear != "" || e.Inner != "" || e.Unsaved > 0 || e.Dirty && e.Rescue == "" {
-		all = append(all, copyCommand(rec.Path, rec.Job))
+		all = append(all, copyCommand(rec.Path, string(rec.Job)))
 	}
 	return all
 }
 
-func copyCommand(path string, job fleet.JobID) string {
-	return "cp -a " + quote(path) + ` "$HOME"/` + quote(string(job))
+func copyCommand(path, name string) string {
+	return "cp -a " + quote(path) + ` "$HOME"/` + quote(name)
 }
 
 // quote makes one word of a shell.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"tugline.dev/tugline/shared/fleet"
 )
 
 func TestCarriesCredentials(t *testing.T) {
@@ -77,6 +79,15 @@ func TestCredentialsAreScrubbedBeforeEveryUse(t *testing.T) {
 		{"rebuild", func() error {
 			must(os.RemoveAll(tree.Path))
 			_, err := s.Rebuild(t.Context(), Request{Job: "job1", Fence: fence2})
+			return err
+		}},
+		{"packing", func() error {
+			must(os.RemoveAll(filepath.Join(s.dir, "work")))
+			must(os.Mkdir(filepath.Join(s.dir, "work"), 0o700))
+			out, err := s.Retain(t.Context(), Policy{Keeps: testKeeps, Busy: func(fleet.JobID) bool { return false }})
+			if err == nil && out.Packed != 1 {
+				t.Errorf("packed are %d caches", out.Packed)
+			}
 			return err
 		}},
 	} {

@@ -39,8 +39,8 @@ func (u Usage) Total() int64 {
 // Usage walks the whole Store; with many large trees that takes seconds.
 func (s *Store) Usage() (Usage, error) {
 	u := Usage{
-		Output: sizeOf(filepath.Join(s.dir, "out")),
-		Trash:  sizeOf(filepath.Join(s.dir, "trash")) + sizeOf(filepath.Join(s.dir, "tmp")),
+		Output: SizeOf(filepath.Join(s.dir, "out")),
+		Trash:  SizeOf(filepath.Join(s.dir, "trash")) + SizeOf(filepath.Join(s.dir, "tmp")),
 	}
 	jobs, err := os.ReadDir(filepath.Join(s.dir, "work"))
 	if err != nil {
@@ -48,7 +48,7 @@ func (s *Store) Usage() (Usage, error) {
 	}
 	for _, e := range jobs {
 		path := filepath.Join(s.dir, "work", e.Name())
-		u.Worktrees = append(u.Worktrees, Use{Name: e.Name(), Path: path, Bytes: sizeOf(path)})
+		u.Worktrees = append(u.Worktrees, Use{Name: e.Name(), Path: path, Bytes: SizeOf(path)})
 	}
 	repos, err := os.ReadDir(filepath.Join(s.dir, "repos"))
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *Store) Usage() (Usage, error) {
 		name, _ := os.ReadFile(filepath.Join(home, "address"))
 		for _, n := range all {
 			stem := filepath.Join(home, "g"+strconv.Itoa(n))
-			use := Use{Name: strings.TrimSpace(string(name)), Path: stem + ".git", Bytes: sizeOf(stem + ".git")}
+			use := Use{Name: strings.TrimSpace(string(name)), Path: stem + ".git", Bytes: SizeOf(stem + ".git")}
 			if !s.isAside(e.Name(), n) {
 				u.Caches = append(u.Caches, use)
 				continue
@@ -76,8 +76,8 @@ func (s *Store) Usage() (Usage, error) {
 	return u, nil
 }
 
-// sizeOf sums the files below a path; what vanishes meanwhile counts nothing.
-func sizeOf(path string) int64 {
+// SizeOf sums the files below a path; what vanishes meanwhile counts nothing.
+func SizeOf(path string) int64 {
 	var sum int64
 	_ = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
