@@ -45,6 +45,7 @@ func names(code int, detail, id string) bool {
 // and the answer says for which node, at once where that is known. A node that only
 // joined and never came holds up the mesh's keys alone.
 func TestRotationNamesWhoIsAway(t *testing.T) {
+	t.Parallel()
 	a := startWith(t, func() Config { c := meshed(t.TempDir()); c.Bootstrap = true; return c }(), time.Now)
 	k := a.ticket(api.TicketRequest{Uses: 3})
 	b, c := a.join(t.TempDir(), k), a.join(t.TempDir(), k)
@@ -96,6 +97,7 @@ func TestRotationNamesWhoIsAway(t *testing.T) {
 // had. Who joins late reads them one after the other, starts again in the middle of it,
 // and is away when a key is put to use that it knows, and ends with a vote all the same.
 func TestJoinsAfterRotations(t *testing.T) {
+	t.Parallel()
 	a := startWith(t, func() Config { c := meshed(t.TempDir()); c.Bootstrap = true; return c }(), time.Now)
 	var wg sync.WaitGroup
 	spec := fleet.Spec{Kind: fleet.KindExec, Argv: []string{"echo", strings.Repeat("x", 2000)}}
@@ -162,6 +164,7 @@ func TestJoinsAfterRotations(t *testing.T) {
 // TestMembersDoNotWaitForADeadLeader: whoever asks right after the leader went is told
 // what the others know, and which node does not answer.
 func TestMembersDoNotWaitForADeadLeader(t *testing.T) {
+	t.Parallel()
 	a := startWith(t, func() Config { c := meshed(t.TempDir()); c.Bootstrap = true; return c }(), time.Now)
 	b := a.join(t.TempDir(), a.ticket(api.TicketRequest{}))
 	a.eventually("both vote", func() bool { return a.roles() == "voter voter" })
@@ -182,6 +185,7 @@ func TestMembersDoNotWaitForADeadLeader(t *testing.T) {
 // TestRestoreAfterRotations: the archive knows the keys of its time alone, and the nodes go
 // on with those of today.
 func TestRestoreAfterRotations(t *testing.T) {
+	t.Parallel()
 	a := startWith(t, func() Config { c := meshed(t.TempDir()); c.Bootstrap = true; return c }(), time.Now)
 	b := a.join(t.TempDir(), a.ticket(api.TicketRequest{}))
 	a.eventually("both vote", func() bool { return a.roles() == "voter voter" })
@@ -212,6 +216,7 @@ func TestRestoreAfterRotations(t *testing.T) {
 // TestARemovalWaitsForFarewells: that one who was removed earlier is being told of it is no
 // reason to refuse.
 func TestARemovalWaitsForFarewells(t *testing.T) {
+	t.Parallel()
 	a := startWith(t, func() Config { c := meshed(t.TempDir()); c.Bootstrap = true; return c }(), time.Now)
 	a.hub.removing.Lock()
 	time.AfterFunc(500*time.Millisecond, a.hub.removing.Unlock)

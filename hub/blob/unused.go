@@ -30,7 +30,7 @@ func (s *Store) Each(f func(Info) bool) error {
 // EachIn is Each for the blobs whose digests have this first byte.
 func (s *Store) EachIn(first byte, f func(Info) bool) error {
 	entries, err := os.ReadDir(filepath.Join(s.dir, fmt.Sprintf("%02x", first)))
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("walk blobs: %w", err)
 	}
 	for _, e := range entries {
