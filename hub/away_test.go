@@ -59,7 +59,7 @@ func TestRotationNamesWhoIsAway(t *testing.T) {
 	}
 	a.eventually("it is known to be away", func() bool { return known(c.hub.id.Node) })
 	for _, kind := range []string{"hmac", "signing", "ca", "mesh"} {
-		if code, detail, took := a.rotate(kind); !names(code, detail, c.hub.id.Node) || took > time.Second {
+		if code, detail, took := a.rotate(kind); !names(code, detail, c.hub.id.Node) || took > keyCall-time.Second {
 			t.Errorf("rotate %s: %d after %s, %s", kind, code, took, detail)
 		}
 	}
@@ -81,7 +81,7 @@ func TestRotationNamesWhoIsAway(t *testing.T) {
 		return strings.Contains(a.roles(), "learner") && known("n-never")
 	})
 	a.eventually("a key that it can ask for later is replaced", func() bool { code, _, _ := a.rotate("signing"); return code == http.StatusOK })
-	if code, detail, took := a.rotate("mesh"); !names(code, detail, "n-never") || took > time.Second {
+	if code, detail, took := a.rotate("mesh"); !names(code, detail, "n-never") || took > keyCall-time.Second {
 		t.Errorf("rotate mesh with a learner that never came: %d after %s, %s", code, took, detail)
 	}
 	if code := a.call(http.MethodDelete, "/v1/members/n-never", "", nil, nil); code != http.StatusNoContent {
@@ -174,7 +174,7 @@ func TestMembersDoNotWaitForADeadLeader(t *testing.T) {
 	a.hub.mesh.SetPeers(nil) // no word comes through any more, not even a reset
 	began := time.Now()
 	m, err := b.hub.Members(t.Context())
-	if took := time.Since(began); err != nil || took > tellTime+time.Second || m.SeenBy != b.hub.id.Node || len(m.Members) != 2 {
+	if took := time.Since(began); err != nil || took > tellTime+5*time.Second || m.SeenBy != b.hub.id.Node || len(m.Members) != 2 {
 		t.Errorf("after %s: %+v, %v", took, m, err)
 	}
 	if w := strings.Join(m.Warnings, "; "); !strings.Contains(w, "does not answer") && !strings.Contains(w, "no node leads") {

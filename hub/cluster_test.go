@@ -77,8 +77,8 @@ func (n *node) join(dir, ticket string, change ...func(*Config)) *node {
 	case <-h.Ready():
 	case err := <-done:
 		n.t.Fatalf("the node ended: %v", err)
-	case <-time.After(30 * time.Second):
-		n.t.Fatal("the node is not ready after 30 s")
+	case <-time.After(time.Minute):
+		n.t.Fatal("the node is not ready after a minute")
 	}
 	return m
 }
@@ -161,7 +161,7 @@ func TestNodesJoinAndLeave(t *testing.T) {
 		if c.done <- err; !errors.Is(err, ErrRemoved) || !strings.Contains(err.Error(), "test") {
 			t.Errorf("the removed node ended with %v", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the removed node goes on")
 	}
 	if _, err := New(c.hub.cfg); !errors.Is(err, ErrRemoved) {
@@ -318,7 +318,7 @@ func TestReplacedWhileItVotes(t *testing.T) {
 		if b.done <- err; !errors.Is(err, ErrRemoved) || !strings.Contains(err.Error(), "replaced by "+c.hub.id.Node) {
 			t.Errorf("the replaced node ended with %v", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the replaced node goes on")
 	}
 	var audit api.AuditRecords
