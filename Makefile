@@ -9,9 +9,8 @@ export CGO_ENABLED = 0
 # What is compiled for the programs and what is compiled for the tests is the same then, and is compiled once.
 export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -trimpath)
 
-# `make check` vets all; nobody debugs the tests' programs, and linking what a debugger reads takes time. Tests that wait
-# run beside others.
-TEST = $(GO) test -vet=off -ldflags='-s -w' -parallel 4 -shuffle=on
+# `make check` vets all; nobody debugs the tests' programs, and linking what a debugger reads takes time.
+TEST = $(GO) test -vet=off -ldflags='-s -w' -shuffle=on
 # Packages by themselves, and those of them that start nothing and share nothing: test/arch holds the list to that, and
 # the packages that share what these make are raced.
 UNIT = $(shell $(GO) list ./... | grep -v -e /test/e2e -e /test/arch -e /test/bench -e /test/cluster -e /test/fault)
@@ -36,8 +35,8 @@ check: ## formatting, vet, the shape of the tree
 	$(GO) vet -tags harness,soak,fault,installers,bench ./cmd/tugline ./hub ./consensus ./test/...
 	$(GO) test ./test/arch
 
-unit: ## packages by themselves
-	$(TEST) $(UNIT)
+unit: ## packages by themselves; more tests at once than there are cores, because many wait
+	$(TEST) -parallel 4 $(UNIT)
 
 race: ## packages by themselves under the race detector, but for those where nothing can race; long runs by chance are shorter there
 	CGO_ENABLED=1 $(TEST) -race -short -timeout 15m $(filter-out $(addprefix %/,$(PURE)),$(UNIT))

@@ -215,7 +215,7 @@ func TestHubThatSleeps(t *testing.T) {
 	n := startWith(t, Config{Dir: t.TempDir(), Bootstrap: true, uptime: c.up}, c.now)
 	n.queue("a")
 	c.sleep(66 * time.Hour)
-	for until := time.Now().Add(10 * time.Second); c.now().Sub(n.stateTime()) > maxStep; {
+	for until := time.Now().Add(time.Minute); c.now().Sub(n.stateTime()) > maxStep; {
 		if time.Now().After(until) {
 			t.Fatalf("state time is %s behind after the sleep", c.now().Sub(n.stateTime()))
 		}
@@ -259,7 +259,7 @@ func TestAcceptedClock(t *testing.T) {
 	if st := n.call("POST", "/v1/time/accept", "", nil, &got); st != http.StatusOK || !got.Accepted {
 		t.Fatalf("an admin's word: %d %+v", st, got)
 	}
-	for until := time.Now().Add(20 * time.Second); c.now().Sub(n.stateTime()) > maxStep; {
+	for until := time.Now().Add(time.Minute); c.now().Sub(n.stateTime()) > maxStep; {
 		if time.Now().After(until) {
 			t.Fatalf("state time is %s behind after the word", c.now().Sub(n.stateTime()))
 		}
