@@ -6,6 +6,15 @@ SOAK    ?= 1000
 IMAGE   ?= tugline
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 export CGO_ENABLED = 0
+# What is compiled for the programs and what is compiled for the tests is the same then, and is compiled once.
+export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -trimpath)
+
+# `make check` vets all; nobody debugs the tests' programs, and linking what a debugger reads takes time.
+TEST = $(GO) test -vet=off -ldflags='-s -w' -shuffle=on
+# Packages by themselves, and those of them that start nothing and share nothing: test/arch holds the list to that, and
+# the packages that share what these make are raced.
+UNIT = $(shell $(GO) list ./... | grep -v -e /test/e2e -e /test/arch -e /test/bench -e /test/cluster -e /test/fault)
+PURE = shared/fleet hub/circuit hub/retry hub/state hub/sched hub/rollout hub/gate
 
 .PHONY: help build demo test check unit race cluster e2e fault test-harness installers soak bench bench-cluster cross packages formula image clean
 
@@ -13,7 +22,7 @@ help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## bin/tugline for this machine
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/tugline ./cmd/tugline
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/tugline ./cmd/tugline
 
 demo: build ## a hub, a runner and one job, all in a temporary directory; HARNESS=codex|claude|opencode uses that agent and your account
 	@test/demo/run.sh
@@ -23,18 +32,15 @@ test: check unit e2e ## everything that passes without a network or an account
 check: ## formatting, vet, the shape of the tree
 	@out=$$(gofmt -l cmd consensus hub installers mesh runner shared test); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
-	$(GO) vet -tags harness,soak ./test/harness ./test/e2e ./test/fault
-	$(GO) vet -tags fault ./cmd/tugline
-	$(GO) vet -tags installers,soak ./test/installers
-	$(GO) vet -tags bench ./hub ./consensus ./test/bench
+	$(GO) vet -tags harness,soak,fault,installers,bench ./cmd/tugline ./hub ./consensus ./test/...
 	$(GO) test ./test/arch
 
-unit: ## packages by themselves
-	$(GO) test -shuffle=on $$($(GO) list ./... | grep -v -e /test/e2e -e /test/arch -e /test/bench -e /test/cluster -e /test/fault)
+unit: ## packages by themselves; more tests at once than there are cores, because many wait
+	$(TEST) -parallel 4 $(UNIT)
 
-race: ## packages by themselves under the race detector; long runs by chance are shorter there
-	CGO_ENABLED=1 $(GO) test -race -short -shuffle=on -timeout 15m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/arch -e /test/bench -e /test/cluster -e /test/fault)
-	CGO_ENABLED=1 $(GO) test -race -count=1 ./test/cluster -run TestCluster -seeds 2 -for 2m
+race: ## packages by themselves under the race detector, but for those where nothing can race; long runs by chance are shorter there
+	CGO_ENABLED=1 $(TEST) -race -short -timeout 15m $(filter-out $(addprefix %/,$(PURE)),$(UNIT))
+	CGO_ENABLED=1 $(GO) test -vet=off -race -count=1 ./test/cluster -run TestCluster -seeds 2 -for 2m
 
 cluster: ## three hubs, fifty runners and faults by chance in virtual time; SEEDS says how many worlds
 	$(GO) test -count=1 -timeout 9m ./test/cluster -seeds $(SEEDS)
@@ -52,7 +58,6 @@ fault: ## real hubs and runners in network namespaces: cut off, killed, paused, 
 
 installers: ## the image and the compose file under a Docker daemon, the service under systemd, nginx and HAProxy; root, Debian's packages
 	test/installers/packages.sh
-	$(GO) vet -tags installers ./test/installers
 	$(GO) test -count=1 -timeout 12m -tags installers ./test/installers
 
 soak: ## the long forms of what CI samples; SOAK says how many worlds of the cluster
@@ -77,7 +82,7 @@ bench-cluster: ## the same of three nodes, and of a hub with 10,000 runners
 
 cross: ## every platform that is shipped
 	@for p in darwin/arm64 darwin/amd64 linux/arm64 linux/amd64; do \
-	  echo "  $$p"; GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/tugline-$${p%/*}-$${p#*/} ./cmd/tugline || exit 1; done
+	  echo "  $$p"; GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -ldflags '$(LDFLAGS)' -o bin/tugline-$${p%/*}-$${p#*/} ./cmd/tugline || exit 1; done
 
 packages: cross ## .deb and .rpm for linux/amd64 and linux/arm64, in bin/packages
 	installers/packages/build.sh '$(VERSION)' bin/tugline-linux-%s bin/packages deb/amd64 deb/arm64 rpm/amd64 rpm/arm64
@@ -87,7 +92,7 @@ formula: cross ## bin/tugline.rb, for Homebrew; URL says below which address the
 
 image: ## the hub's image, from nothing but the binary; IMAGE names it
 	@mkdir -p bin/image/data
-	GOOS=linux $(GO) build -tags image -trimpath -ldflags '$(LDFLAGS)' -o bin/image/tugline ./cmd/tugline
+	GOOS=linux $(GO) build -tags image -ldflags '$(LDFLAGS)' -o bin/image/tugline ./cmd/tugline
 	docker build -q -f installers/hub/Dockerfile -t $(IMAGE) bin/image
 
 clean: ## what make made

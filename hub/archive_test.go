@@ -150,6 +150,7 @@ func TestStateThatWasSetBackIsRaisedAtTheNextStart(t *testing.T) {
 }
 
 func TestRecoverFromABackup(t *testing.T) {
+	t.Parallel()
 	n, id, b := archived(t)
 	cluster, token := n.hub.id.Cluster, n.token
 	n.stop()
@@ -207,6 +208,7 @@ func TestRecoverFromABackup(t *testing.T) {
 // TestRecoverWithoutKeysAfterRotations: keys that were replaced a while ago, and that would
 // still count for a while, are gone with all others; the node does not wait for them.
 func TestRecoverWithoutKeysAfterRotations(t *testing.T) {
+	t.Parallel()
 	n := start(t, t.TempDir(), true)
 	for range 2 {
 		for _, kind := range fleet.KeyKinds {
@@ -266,6 +268,7 @@ func TestRecoverANode(t *testing.T) {
 }
 
 func TestDump(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	n := start(t, dir, true)
 	id, _ := n.submit()
@@ -312,6 +315,7 @@ func running(t *testing.T, h *Hub, token string) *node {
 }
 
 func TestArchivesThatAreNone(t *testing.T) {
+	t.Parallel()
 	_, _, b := archived(t)
 	if _, err := VerifyBackup(bytes.NewReader(b)); err != nil {
 		t.Fatalf("as it was made: %v", err)

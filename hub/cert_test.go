@@ -22,6 +22,7 @@ import (
 )
 
 func TestNetworkIsServedUnderTheClustersCA(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	h, err := New(Config{Dir: dir, Listen: "0.0.0.0:0", Bootstrap: true})
 	if err != nil {

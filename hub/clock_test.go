@@ -114,6 +114,7 @@ func (n *node) queue(key string) (int, api.Problem) {
 }
 
 func TestClockThatJumps(t *testing.T) {
+	t.Parallel()
 	var c turned
 	n := startWith(t, Config{Dir: t.TempDir(), Bootstrap: true, uptime: c.up}, c.now)
 	if st, _ := n.queue("a"); st != http.StatusCreated {
@@ -152,6 +153,7 @@ func TestClockThatJumps(t *testing.T) {
 // What the hub did not see is made up where the machine's other clock, or a restart of
 // the machine, shows that it was off; a clock that was only set is not believed.
 func TestHubThatWasOff(t *testing.T) {
+	t.Parallel()
 	var c turned
 	dir := t.TempDir()
 	n := startWith(t, Config{Dir: dir, Bootstrap: true, uptime: c.up}, c.now)
@@ -187,6 +189,7 @@ func TestHubThatWasOff(t *testing.T) {
 // A data directory that says nothing of when the hub was alive, as that of an older
 // version or after a power cut, is gone by with the log alone.
 func TestHubWithoutASignOfLife(t *testing.T) {
+	t.Parallel()
 	var c turned
 	dir := t.TempDir()
 	n := startWith(t, Config{Dir: dir, Bootstrap: true, uptime: c.up}, c.now)
@@ -207,11 +210,12 @@ func TestHubWithoutASignOfLife(t *testing.T) {
 
 // A laptop that sleeps with the hub running wakes up to a hub that goes on.
 func TestHubThatSleeps(t *testing.T) {
+	t.Parallel()
 	var c turned
 	n := startWith(t, Config{Dir: t.TempDir(), Bootstrap: true, uptime: c.up}, c.now)
 	n.queue("a")
 	c.sleep(66 * time.Hour)
-	for until := time.Now().Add(10 * time.Second); c.now().Sub(n.stateTime()) > maxStep; {
+	for until := time.Now().Add(time.Minute); c.now().Sub(n.stateTime()) > maxStep; {
 		if time.Now().After(until) {
 			t.Fatalf("state time is %s behind after the sleep", c.now().Sub(n.stateTime()))
 		}
@@ -225,6 +229,7 @@ func TestHubThatSleeps(t *testing.T) {
 // A person's word is taken while nothing else is written, for the clock as it stands,
 // and bears their name; the next leap is judged anew.
 func TestAcceptedClock(t *testing.T) {
+	t.Parallel()
 	var c turned
 	dir := t.TempDir()
 	n := startWith(t, Config{Dir: dir, Bootstrap: true, uptime: c.up}, c.now)
@@ -254,7 +259,7 @@ func TestAcceptedClock(t *testing.T) {
 	if st := n.call("POST", "/v1/time/accept", "", nil, &got); st != http.StatusOK || !got.Accepted {
 		t.Fatalf("an admin's word: %d %+v", st, got)
 	}
-	for until := time.Now().Add(20 * time.Second); c.now().Sub(n.stateTime()) > maxStep; {
+	for until := time.Now().Add(time.Minute); c.now().Sub(n.stateTime()) > maxStep; {
 		if time.Now().After(until) {
 			t.Fatalf("state time is %s behind after the word", c.now().Sub(n.stateTime()))
 		}

@@ -17,8 +17,13 @@ import (
 	"tugline.dev/tugline/shared/fleet"
 )
 
+// meshed is a node of several. Who may vote is looked at often, so that a test does not
+// wait for it.
 func meshed(dir string) Config {
-	return Config{Dir: dir, MeshListen: "127.0.0.1:0", Stable: 300 * time.Millisecond}
+	return Config{
+		Dir: dir, MeshListen: "127.0.0.1:0", Stable: 300 * time.Millisecond,
+		Pilot: func(p *consensus.Pilot) { p.Interval = 200 * time.Millisecond },
+	}
 }
 
 func (n *node) eventually(what string, ok func() bool) {
@@ -72,8 +77,8 @@ func (n *node) join(dir, ticket string, change ...func(*Config)) *node {
 	case <-h.Ready():
 	case err := <-done:
 		n.t.Fatalf("the node ended: %v", err)
-	case <-time.After(30 * time.Second):
-		n.t.Fatal("the node is not ready after 30 s")
+	case <-time.After(time.Minute):
+		n.t.Fatal("the node is not ready after a minute")
 	}
 	return m
 }
@@ -108,6 +113,7 @@ func (n *node) knows(id fleet.JobID) bool {
 // TestNodesJoinAndLeave grows a cluster from one node over real tunnels, writes
 // through a follower, gives leadership away and takes a node out.
 func TestNodesJoinAndLeave(t *testing.T) {
+	t.Parallel()
 	a := startWith(t, func() Config { c := meshed(t.TempDir()); c.Bootstrap = true; return c }(), time.Now)
 	k := a.ticket(api.TicketRequest{Uses: 2})
 	dir := t.TempDir()
@@ -155,7 +161,7 @@ func TestNodesJoinAndLeave(t *testing.T) {
 		if c.done <- err; !errors.Is(err, ErrRemoved) || !strings.Contains(err.Error(), "test") {
 			t.Errorf("the removed node ended with %v", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the removed node goes on")
 	}
 	if _, err := New(c.hub.cfg); !errors.Is(err, ErrRemoved) {
@@ -176,11 +182,10 @@ func TestNodesJoinAndLeave(t *testing.T) {
 	}
 }
 
-// TestRemovedWhileAway: a node that was off when it was removed hears of it when it
-// comes back, and stands down.
 // TestPacksWaitForAnOlderNode: several commands go into one entry of the log only where
 // every node says that it can read that.
 func TestPacksWaitForAnOlderNode(t *testing.T) {
+	t.Parallel()
 	var packs func() bool
 	cfg := meshed(t.TempDir())
 	cfg.Bootstrap = true
@@ -206,7 +211,10 @@ func TestPacksWaitForAnOlderNode(t *testing.T) {
 	})
 }
 
+// TestRemovedWhileAway: a node that was off when it was removed hears of it when it
+// comes back, and stands down.
 func TestRemovedWhileAway(t *testing.T) {
+	t.Parallel()
 	a := startWith(t, func() Config { c := meshed(t.TempDir()); c.Bootstrap = true; return c }(), time.Now)
 	k := a.ticket(api.TicketRequest{Uses: 2})
 	b, _ := a.join(t.TempDir(), k), a.join(t.TempDir(), k)
@@ -231,6 +239,7 @@ func TestRemovedWhileAway(t *testing.T) {
 }
 
 func TestTicketsThatDoNotJoin(t *testing.T) {
+	t.Parallel()
 	a := startWith(t, func() Config { c := meshed(t.TempDir()); c.Bootstrap = true; return c }(), time.Now)
 	k := a.ticket(api.TicketRequest{})
 	a.join(t.TempDir(), k)
@@ -262,6 +271,7 @@ func TestTicketsThatDoNotJoin(t *testing.T) {
 // TestTwoAreTooFewToLoseOne shows the warning, and that nothing is acknowledged
 // without a majority.
 func TestTwoAreTooFewToLoseOne(t *testing.T) {
+	t.Parallel()
 	a := startWith(t, func() Config { c := meshed(t.TempDir()); c.Bootstrap = true; return c }(), time.Now)
 	b := a.join(t.TempDir(), a.ticket(api.TicketRequest{}))
 	a.eventually("both vote", func() bool { return a.roles() == "voter voter" })
@@ -283,6 +293,7 @@ func TestTwoAreTooFewToLoseOne(t *testing.T) {
 // is cut off; of two voters the other one would wait for it for ever. The only voter is
 // not replaced.
 func TestReplacedWhileItVotes(t *testing.T) {
+	t.Parallel()
 	a := startWith(t, func() Config { c := meshed(t.TempDir()); c.Bootstrap = true; return c }(), time.Now)
 	cfg := meshed(t.TempDir())
 	cfg.Listen, cfg.Ticket = "127.0.0.1:0", a.ticket(api.TicketRequest{Replace: a.hub.id.Node, Uses: 1})
@@ -307,7 +318,7 @@ func TestReplacedWhileItVotes(t *testing.T) {
 		if b.done <- err; !errors.Is(err, ErrRemoved) || !strings.Contains(err.Error(), "replaced by "+c.hub.id.Node) {
 			t.Errorf("the replaced node ended with %v", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the replaced node goes on")
 	}
 	var audit api.AuditRecords
@@ -320,6 +331,7 @@ func TestReplacedWhileItVotes(t *testing.T) {
 // TestATicketIsNotSpentOnPortsThatAreTaken: the machine says which address is taken, and
 // joins by the same ticket once it is free.
 func TestATicketIsNotSpentOnPortsThatAreTaken(t *testing.T) {
+	t.Parallel()
 	a := startWith(t, func() Config { c := meshed(t.TempDir()); c.Bootstrap = true; return c }(), time.Now)
 	k := a.ticket(api.TicketRequest{Uses: 1})
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")

@@ -126,6 +126,7 @@ func (s *submitter) once(key string) (fleet.JobID, bool) {
 }
 
 func TestAcceptedJobsSurviveKills(t *testing.T) {
+	t.Parallel()
 	const kills, clients = 10, 8
 	dir := t.TempDir()
 	c := spawn(t, dir)
@@ -268,6 +269,7 @@ func TestFilesOfANode(t *testing.T) {
 }
 
 func TestBrokenDirectories(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		spoil func(dir string) error
 		says  string

@@ -13,6 +13,7 @@ import (
 // its disk fills up, and any at the deadline of a drain; all at no cost. Once that is
 // over the runner is given work again.
 func TestWhatHasNotBegunGoesBack(t *testing.T) {
+	t.Parallel()
 	n := start(t, t.TempDir(), true)
 	r := n.connect(n.ticketFor(1), 0)
 	r.hear()

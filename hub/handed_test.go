@@ -16,6 +16,7 @@ import (
 // once by its end. No circuit, hold, limit or budget is lost; people are told of a full disk
 // once, that it is over once, and of the next one not before half an hour has passed.
 func TestWhatIsKnownOutlivesLeaders(t *testing.T) {
+	t.Parallel()
 	a := startWith(t, func() Config { c := meshed(t.TempDir()); c.Bootstrap = true; return c }(), time.Now)
 	k := a.ticket(api.TicketRequest{Uses: 2})
 	b, c := a.join(t.TempDir(), k), a.join(t.TempDir(), k)

@@ -12,7 +12,7 @@ import (
 
 // TestWhoCannotLeadIsRefused: leadership goes to no node that is away, drained or unknown;
 // nothing else is refused meanwhile.
-func TestWhoCannotLeadIsRefused(t *testing.T) {
+func TestWhoCannotLeadIsRefused(t *testing.T) { // not beside others: it is timed to the second
 	a := startWith(t, func() Config { c := meshed(t.TempDir()); c.Bootstrap = true; return c }(), time.Now)
 	k := a.ticket(api.TicketRequest{Uses: 2})
 	b, c := a.join(t.TempDir(), k), a.join(t.TempDir(), k)

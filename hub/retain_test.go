@@ -96,6 +96,7 @@ func (n *node) aged(at time.Time) {
 }
 
 func TestRetentionOfANode(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	n := start(t, dir, true)
 	yes := &fleet.Verdict{Decision: fleet.Accept, By: "gate", Reasons: []string{"commits"}}

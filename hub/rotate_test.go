@@ -93,6 +93,7 @@ func TestRotateKeysOfALiveHub(t *testing.T) {
 // TestKilledWhileRotating kills the hub at every point of every rotation; repeated
 // under its key, the rotation happens once, whole.
 func TestKilledWhileRotating(t *testing.T) {
+	t.Parallel()
 	for _, kind := range fleet.KeyKinds {
 		for _, point := range []string{keyMade, keyDistributed, keyActivated} {
 			t.Run(kind+", "+point, func(t *testing.T) {
@@ -230,7 +231,7 @@ func TestDistributeFails(t *testing.T) {
 
 // TestRotateCAOfALiveHub: nobody who trusts one of two CAs is turned away before the
 // overlap ends.
-func TestRotateCAOfALiveHub(t *testing.T) {
+func TestRotateCAOfALiveHub(t *testing.T) { // not beside others: its overlap is three seconds
 	dir := t.TempDir()
 	n := startWith(t, Config{Dir: dir, Bootstrap: true, Listen: "0.0.0.0:0", PublicURL: ""}, time.Now)
 	_, port, _ := net.SplitHostPort(n.hub.listener.Addr().String())

@@ -13,6 +13,7 @@ import (
 // A hub that starts must not answer from a state it has not read yet: a good token
 // would be refused for good, and a job that was taken would be told not to exist.
 func TestNothingIsAnsweredFromHalfALog(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	n := start(t, dir, true)
 	token := n.token

@@ -20,6 +20,7 @@ import (
 // TestAMachineInTroubleIsToldOf: from a runner's heartbeats to the record, the history, the
 // alerts and the webhook.
 func TestAMachineInTroubleIsToldOf(t *testing.T) {
+	t.Parallel()
 	n := start(t, t.TempDir(), true)
 	var mu sync.Mutex
 	posted := map[string]fleet.Alert{}

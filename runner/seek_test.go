@@ -359,6 +359,7 @@ func TestTheLogSaysWhyAHubWasPassedOver(t *testing.T) {
 }
 
 func TestTheNewLeaderIsFoundWithinThreeSeconds(t *testing.T) {
+	t.Parallel()
 	for _, transport := range []string{"ws", "http"} {
 		for _, how := range []string{"refuses", "silent"} {
 			for _, held := range []time.Duration{300 * time.Millisecond, time.Minute} {

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -95,6 +97,35 @@ type updateRig struct {
 	managed string // by which package manager
 }
 
+// firstProgram and nextProgram are the versions, which are built once.
+var firstProgram, nextProgram = program("1.0.0"), program("2.0.0")
+
+func program(version string) func() ([]byte, error) {
+	return sync.OnceValues(func() ([]byte, error) {
+		dir, err := os.MkdirTemp("", "runner-program-")
+		if err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(dir)
+		file := filepath.Join(dir, "tugline")
+		build := exec.Command("go", "build", "-o", file, "-ldflags", "-s -w -X main.version="+version+" -X main.kind=good", "./update/testdata/app")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0") // under the race detector too: nothing more is compiled for it
+		if out, err := build.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("build %s: %w\n%s", version, err, out)
+		}
+		return os.ReadFile(file)
+	})
+}
+
+func built(t *testing.T, program func() ([]byte, error)) []byte {
+	t.Helper()
+	b, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
 func newUpdateRig(t *testing.T) *updateRig {
 	pub, priv, err := minisign.GenerateKey(rand.Reader)
 	if err != nil {
@@ -110,18 +141,10 @@ func newUpdateRig(t *testing.T) *updateRig {
 	if err := os.MkdirAll(filepath.Dir(one), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for version, file := range map[string]string{"1.0.0": one, "2.0.0": filepath.Join(t.TempDir(), "two")} {
-		out, err := exec.Command("go", "build", "-o", file, "-ldflags", "-s -w -X main.version="+version+" -X main.kind=good", "./update/testdata/app").CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		if g.program, err = os.ReadFile(file); err != nil {
-			t.Fatal(err)
-		}
-		if version == "2.0.0" {
-			defer func(b []byte) { g.program = b }(g.program)
-		}
+	if err := os.WriteFile(one, built(t, firstProgram), 0o755); err != nil {
+		t.Fatal(err)
 	}
+	g.program = slices.Clone(built(t, nextProgram))
 	if err := os.Symlink("versions/1.0.0", filepath.Join(g.prefix, "current")); err != nil {
 		t.Fatal(err)
 	}
@@ -206,6 +229,7 @@ func (g *updateRig) beatsOn(r *testRunner) {
 }
 
 func TestAnUpdateIsTakenWhenNoJobIsHere(t *testing.T) {
+	t.Parallel()
 	g := newUpdateRig(t)
 	r := g.runner("updates: auto\n")
 	gate := filepath.Join(t.TempDir(), "gate")
@@ -233,6 +257,7 @@ func TestAnUpdateComesUnderStoragePressure(t *testing.T) {
 }
 
 func TestAskWaitsForTheOwner(t *testing.T) {
+	t.Parallel()
 	g := newUpdateRig(t)
 	r := g.runner("updates: ask\nhours: {updates: ['00:00-00:01']}\n")
 	g.release()
@@ -255,6 +280,7 @@ func TestAskWaitsForTheOwner(t *testing.T) {
 }
 
 func TestOffIsOffForEverybody(t *testing.T) {
+	t.Parallel()
 	g := newUpdateRig(t)
 	r := g.runner("updates: off\n")
 	g.release(func(u *wire.Update) { u.Asked = "a person" })
@@ -270,6 +296,7 @@ func TestOffIsOffForEverybody(t *testing.T) {
 }
 
 func TestPackagesAreLeftToTheirManager(t *testing.T) {
+	t.Parallel()
 	g := newUpdateRig(t)
 	g.managed = "deb"
 	r := g.runner("updates: auto\n")
@@ -282,6 +309,7 @@ func TestPackagesAreLeftToTheirManager(t *testing.T) {
 
 // A failed update leaves the runner at work, and is told.
 func TestAFailedUpdateIsTold(t *testing.T) {
+	t.Parallel()
 	for name, spoil := range map[string]func(*updateRig, *wire.Update){
 		"signed by another key": func(g *updateRig, u *wire.Update) {
 			_, priv, err := minisign.GenerateKey(rand.Reader)
@@ -323,6 +351,7 @@ func TestAFailedUpdateIsTold(t *testing.T) {
 
 // What is not for this runner is told, and leaves no trace.
 func TestAnOlderReleaseIsNotTaken(t *testing.T) {
+	t.Parallel()
 	g := newUpdateRig(t)
 	r := g.runner("updates: auto\n")
 	g.release(func(u *wire.Update) { u.Version = "0.9.0" })
@@ -334,6 +363,7 @@ func TestAnOlderReleaseIsNotTaken(t *testing.T) {
 // TestWhenAVersionIsGood: a hub that can't be reached makes no start a failed one, and a
 // version is confirmed ten minutes after the hub answered it first.
 func TestWhenAVersionIsGood(t *testing.T) {
+	t.Parallel()
 	g := newUpdateRig(t)
 	r := g.runner("updates: auto\n")
 	g.release()

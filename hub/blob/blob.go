@@ -99,10 +99,11 @@ type Store struct {
 	uploads map[uploadKey]*partial
 }
 
-// shard is one of the directories that blobs are spread over.
+// shard is one of the directories that blobs are spread over. It is made for its first blob.
 type shard struct {
 	sync.Mutex      // held while names in it change, until they are durable
-	unsynced   bool // some may not be durable
+	made       bool // it is there, and its own name is durable
+	unsynced   bool // some names in it may not be durable
 }
 
 // settle makes all names in dir durable; the shard is locked.
@@ -248,12 +249,29 @@ func (s *Store) publish(d fleet.Digest, size int64, path string) error {
 	if _, err := os.Lstat(s.path(d)); err == nil {
 		return errors.Join(os.Remove(path), sh.settle(filepath.Dir(s.path(d))))
 	}
-	if err := os.Rename(path, s.path(d)); err != nil {
+	if err := s.name(sh, d, path); err != nil {
 		return err
 	}
 	s.count(1, size)
-	sh.unsynced = true
 	return sh.settle(filepath.Dir(s.path(d)))
+}
+
+// name gives the file at path the blob's name, which is not durable yet; the shard is locked.
+func (s *Store) name(sh *shard, d fleet.Digest, path string) error {
+	if !sh.made {
+		if err := os.Mkdir(filepath.Dir(s.path(d)), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if err := durable.SyncDir(s.dir); err != nil {
+			return err
+		}
+		sh.made = true
+	}
+	if err := os.Rename(path, s.path(d)); err != nil {
+		return err
+	}
+	sh.unsynced = true
+	return nil
 }
 
 // stored says whether the blob is there already, and then renews it; it refuses a

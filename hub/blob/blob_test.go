@@ -281,6 +281,34 @@ func TestModes(t *testing.T) {
 	}
 }
 
+// TestDirectoriesAreMadeWithTheirFirstBlob: an empty store has none of its 256 directories,
+// and is an empty one to every question.
+func TestDirectoriesAreMadeWithTheirFirstBlob(t *testing.T) {
+	dir := t.TempDir()
+	for _, want := range []int{0, 1} {
+		s := open(t, Config{Dir: dir})
+		seen := 0
+		if err := s.Each(func(Info) bool { seen++; return true }); err != nil || seen != want {
+			t.Errorf("%d blobs, %v; want %d", seen, err, want)
+		}
+		d := digest([]byte("a"))
+		if _, err := s.Stat(d); (err == nil) != (want == 1) || err != nil && !errors.Is(err, fleet.BlobMissing) {
+			t.Errorf("Stat with %d blobs: %v", want, err)
+		}
+		if err := s.Delete(digest([]byte("b"))); err != nil {
+			t.Errorf("Delete of what was never there: %v", err)
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil || len(entries) != 1+want { // partial is the one
+			t.Errorf("%d directories, %v; want %d", len(entries), err, 1+want)
+		}
+		mustPut(t, s, []byte("a"))
+		if err := s.Check(t.Context(), d, func(int) error { return nil }); err != nil {
+			t.Errorf("Check: %v", err)
+		}
+	}
+}
+
 func TestConfig(t *testing.T) {
 	for _, c := range []Config{{}, {Dir: t.TempDir(), MaxSize: -1}} {
 		if _, err := Open(c); err == nil {

@@ -12,22 +12,22 @@ import (
 	"tugline.dev/tugline/shared/fleet"
 )
 
-// load makes the directories and counts what is in them.
+// load counts what is in the directories that there are.
 func (s *Store) load() error {
 	if err := os.MkdirAll(s.partial, 0o700); err != nil {
 		return err
 	}
 	for i := range s.shards {
-		// The process before may have ended between a rename and its sync.
-		s.shards[i].unsynced = true
 		shard := filepath.Join(s.dir, fmt.Sprintf("%02x", i))
-		if err := os.Mkdir(shard, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
 		entries, err := os.ReadDir(shard)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
+		// The process before may have ended between a rename and its sync. The directories' own names are synced below.
+		s.shards[i].made, s.shards[i].unsynced = true, true
 		for _, e := range entries {
 			info, err := e.Info()
 			if err != nil {

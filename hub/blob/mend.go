@@ -72,10 +72,9 @@ func (s *Store) replace(d fleet.Digest, size int64, path string) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	if err := os.Rename(path, s.path(d)); err != nil {
+	if err := s.name(sh, d, path); err != nil {
 		return err
 	}
 	s.count(blobs, bytes)
-	sh.unsynced = true
 	return sh.settle(filepath.Dir(s.path(d)))
 }

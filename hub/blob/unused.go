@@ -29,6 +29,13 @@ func (s *Store) Each(f func(Info) bool) error {
 
 // EachIn is Each for the blobs whose digests have this first byte.
 func (s *Store) EachIn(first byte, f func(Info) bool) error {
+	sh := &s.shards[first]
+	sh.Lock()
+	made := sh.made
+	sh.Unlock()
+	if !made {
+		return nil
+	}
 	entries, err := os.ReadDir(filepath.Join(s.dir, fmt.Sprintf("%02x", first)))
 	if err != nil {
 		return fmt.Errorf("walk blobs: %w", err)

@@ -49,8 +49,9 @@ func build(t *testing.T, version, kind string) []byte {
 	defer builds.lock.Unlock()
 	file := filepath.Join(builds.dir, version+kind)
 	if _, err := os.Stat(file); err != nil {
-		out, err := exec.Command("go", "build", "-o", file, "-ldflags", "-s -w -X main.version="+version+" -X main.kind="+kind, "./testdata/app").CombinedOutput()
-		if err != nil {
+		build := exec.Command("go", "build", "-o", file, "-ldflags", "-s -w -X main.version="+version+" -X main.kind="+kind, "./testdata/app")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0") // under the race detector too: nothing more is compiled for it
+		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("build %s: %v\n%s", version, err, out)
 		}
 	}

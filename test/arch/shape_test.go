@@ -3,6 +3,8 @@ package arch
 import (
 	"fmt"
 	"go/ast"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,6 +61,32 @@ func pureness(s source) (bad []string) {
 func isName(x ast.Expr, names ...string) bool {
 	id, ok := x.(*ast.Ident)
 	return ok && slices.Contains(names, id.Name)
+}
+
+// aloneness says what a test of a pure package does that would need the race detector: `make race` leaves these out.
+func aloneness(s source) (bad []string) {
+	if !s.test || !slices.Contains(pure, s.pkg) {
+		return nil
+	}
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		_, starts := n.(*ast.GoStmt)
+		if sel, ok := n.(*ast.SelectorExpr); ok && sel.Sel.Name == "Go" || starts {
+			bad = append(bad, fmt.Sprintf("%s: starts a goroutine, in a package whose tests are not raced", s.path))
+		}
+		return true
+	})
+	return bad
+}
+
+// TestPureIsNotRaced: what `make race` leaves out are the pure packages and no others.
+func TestPureIsNotRaced(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "\nPURE = " + strings.Join(pure, " ") + "\n"; !strings.Contains(string(b), want) {
+		t.Errorf("the Makefile's list of pure packages is not %q", want)
+	}
 }
 
 // habits says what a test does that no test here does: it sleeps where time is real,
@@ -130,6 +158,7 @@ func TestShape(t *testing.T) {
 	all := sources(t)
 	for _, s := range all {
 		report(t, pureness(s))
+		report(t, aloneness(s))
 		report(t, habits(s))
 		report(t, length(s))
 	}
@@ -151,6 +180,8 @@ func TestShapeRules(t *testing.T) {
 		{pureness, "hub/state/x.go", "package state\nvar c chan int", 1},
 		{pureness, "hub/state/x_test.go", "package state\nimport \"os\"", 0},
 		{pureness, "hub/x.go", "package hub\nimport \"os\"", 0},
+		{aloneness, "hub/state/x_test.go", "package state\nfunc f() { go f(); wg.Go(f) }", 2},
+		{aloneness, "hub/x_test.go", "package hub\nfunc f() { go f() }", 0},
 		{habits, "hub/x_test.go", "package hub\nimport \"time\"\nfunc f() { time.Sleep(1) }", 1},
 		{habits, "hub/x_test.go", "package hub\nimport \"time\"\nimport \"testing/synctest\"\nfunc f() { time.Sleep(1) }", 0},
 		{habits, "hub/x_test.go", "package hub\nfunc f() { t.Skip(1); b.SkipNow(); tb.Skipf(``) }", 3},

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 )
 
 // CLI names an agent command line.
@@ -33,14 +32,13 @@ var models = map[CLI]string{Codex: "gpt-5.5", Claude: "claude-sonnet-4-5", OpenC
 // Model is the model name that the CLI is set up with.
 func (c CLI) Model() string { return models[c] }
 
-// Path is the absolute path of the CLI's native program. The error says how to
-// install it.
+// Path is the absolute path of the CLI's native program, for the tests of this folder,
+// which run in it. The error says how to install it.
 func (c CLI) Path() (string, error) {
-	_, self, _, ok := runtime.Caller(0)
-	if !ok || !filepath.IsAbs(self) {
-		return "", errors.New("find the agent CLIs: built with -trimpath, so the folder is not known")
+	link, err := filepath.Abs(filepath.Join("node_modules", ".clis", string(c)))
+	if err != nil {
+		return "", fmt.Errorf("find %s: %w", c, err)
 	}
-	link := filepath.Join(filepath.Dir(self), "node_modules", ".clis", string(c))
 	path, err := filepath.EvalSymlinks(link)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("find %s: %s is missing; run test/harness/install.sh", c, link)

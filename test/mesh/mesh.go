@@ -36,10 +36,11 @@ func Main(m *testing.M) {
 }
 
 // Build builds the binary in a directory and gives its path; flags are those of go
-// build. Where it can't be built nothing can be tested, and the process exits.
+// build. Nothing is linked that only a debugger reads. Where it can't be built nothing
+// can be tested, and the process exits.
 func Build(dir string, flags ...string) string {
 	program := filepath.Join(dir, "tugline")
-	build := exec.Command("go", slices.Concat([]string{"build", "-o", program}, flags, []string{"tugline.dev/tugline/cmd/tugline"})...)
+	build := exec.Command("go", slices.Concat([]string{"build", "-o", program, "-ldflags", "-s -w"}, flags, []string{"tugline.dev/tugline/cmd/tugline"})...)
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
 	if err := build.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "build tugline:", err)
