@@ -38,7 +38,7 @@ func TestMovesOfProvisioning(t *testing.T) {
 			t.Run(string(from)+" "+name, func(t *testing.T) {
 				g := newRig(t)
 				g.enrol("r1")
-				g.do(queue("p", "codex", "OPENAI_API_KEY"))
+				g.do(queue("p", "codex", "CODEX_API_KEY"))
 				for _, step := range path {
 					g.do(commands[step])
 				}
@@ -72,14 +72,14 @@ func TestQueueProvision(t *testing.T) {
 		"an option":             {ID: "p", Runner: "r1", What: "codex", Version: "-g"},
 		"another's credential":  queue("p", "codex", "ANTHROPIC_API_KEY"),
 		"a variable of its own": queue("p", "codex", "LD_PRELOAD"),
-		"a name twice":          queue("p", "codex", "OPENAI_API_KEY", "OPENAI_API_KEY"),
-		"both ways at once":     {ID: "p", Runner: "r1", What: "codex", PreserveAuth: true, Credentials: []string{"OPENAI_API_KEY"}},
+		"a name twice":          queue("p", "codex", "CODEX_API_KEY", "CODEX_API_KEY"),
+		"both ways at once":     {ID: "p", Runner: "r1", What: "codex", PreserveAuth: true, Credentials: []string{"CODEX_API_KEY"}},
 	} {
 		t.Run(name, func(t *testing.T) { g.refused(fleet.BadRequest, bad) })
 	}
 	g.refused(fleet.RunnerUnknown, &QueueProvision{ID: "p", Runner: "nobody", What: "codex"})
-	g.do(queue("p1", "codex", "OPENAI_API_KEY"))
-	if res := g.repeated(queue("p2", "codex", "OPENAI_API_KEY")); res.ID != "p1" {
+	g.do(queue("p1", "codex", "CODEX_API_KEY"))
+	if res := g.repeated(queue("p2", "codex", "CODEX_API_KEY")); res.ID != "p1" {
 		t.Errorf("the same asking is %q", res.ID)
 	}
 	g.refused(fleet.Conflict, queue("p2", "codex"))

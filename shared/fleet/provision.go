@@ -71,7 +71,7 @@ var provisionable = []struct {
 	what  string
 	names []string
 }{
-	{"codex", []string{"CODEX_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL"}},
+	{"codex", []string{"CODEX_API_KEY", "OPENAI_BASE_URL"}},
 	{"claude", []string{"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN"}},
 	{"opencode", []string{"ANTHROPIC_API_KEY", "OPENAI_API_KEY"}},
 }
