@@ -49,15 +49,21 @@ const givenKey = "sk-provision-0123456789abcdef"
 // provisionRig is a mesh whose runner finds that npm.
 func provisionRig(t *testing.T, rules string) (m *mesh.Mesh, program string) {
 	m = mesh.New(t)
-	program = m.Write(filepath.Join(m.Dir, "bin", "npm"), npm)
-	m.Write(program+".cli", provisionedCLI)
-	if err := os.Chmod(program, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	m.Vars = []string{"PATH=" + filepath.Dir(program) + ":" + os.Getenv("PATH")}
+	program = withNPM(m)
 	m.Config = rules
 	m.StartHub()
 	return m, program
+}
+
+func withNPM(m *mesh.Mesh) (program string) {
+	m.T.Helper()
+	program = m.Write(filepath.Join(m.Dir, "bin", "npm"), npm)
+	m.Write(program+".cli", provisionedCLI)
+	if err := os.Chmod(program, 0o755); err != nil {
+		m.T.Fatal(err)
+	}
+	m.Vars = []string{"PATH=" + filepath.Dir(program) + ":" + os.Getenv("PATH")}
+	return program
 }
 
 // provisions gives what the runner was asked to install, newest first.
@@ -184,12 +190,17 @@ func TestAnAgentIsProvisioned(t *testing.T) {
 }
 
 // A runner that is killed in the middle ends the installation at its next start, removes
-// what is half made, and has what it had; its npm does not go on.
+// what is half made, and has what it had; its npm does not go on. That its disk has too
+// little room for jobs is no reason to install nothing.
 func TestAnInstallationIsKilled(t *testing.T) {
 	t.Parallel()
-	m, program := provisionRig(t, "")
+	m, program := provisionRig(t, "min_free_bytes: 900TiB\n")
 	m.StartRunner()
 	m.Online()
+	var r api.Runner
+	if m.JSON(&r, "runner", "get", "r1", "--json"); !strings.HasPrefix(r.Declining, "storage: ") {
+		t.Errorf("the runner declines jobs for %q", r.Declining)
+	}
 	m.Run("runner", "provision", "r1", "codex", "--wait")
 	m.Run("runner", "provision", "r1", "codex", "--version", "hang")
 	dir := filepath.Join(m.Dir, "runner", "provisioned", "codex")
@@ -246,4 +257,40 @@ func TestOwnersDecideAboutProvisioning(t *testing.T) {
 		t.Error("npm was called")
 	}
 	keyIsNowhere(m, keys)
+}
+
+// Credentials are in the memory of the leader that took them and nowhere else: with another
+// leader the installation waits, says so, and goes on when they are given anew.
+func TestALeaderIsKilledBeforeDelivery(t *testing.T) {
+	t.Parallel()
+	c := mesh.NewCluster(t, 3)
+	program := withNPM(c.Mesh)
+	c.Config = "provision: {credentials: true}\n"
+	c.StartRunner()
+	c.Online()
+	c.Runner.Stop()
+	keys := c.Write(filepath.Join(c.Dir, "keys"), "CODEX_API_KEY="+givenKey+"\n")
+	ask := []string{"runner", "provision", "r1", "codex", "--credentials", keys}
+	c.Run(ask...)
+	if all := provisions(c.Mesh); len(all) != 1 || all[0].CredentialsGone {
+		t.Fatalf("asked for: %+v", all)
+	}
+	c.Leader().Kill()
+	c.Eventually(time.Minute, "the next leader says that the credentials are gone", func() bool {
+		out, _, code := c.Try("runner", "provision", "r1", "--list")
+		return code == 0 && strings.Contains(out, "credentials are gone")
+	})
+	c.StartRunner()
+	c.Eventually(time.Minute, "the runner is back", func() bool {
+		out, _, code := c.Try("runner", "list")
+		return code == 0 && strings.Contains(out, "online")
+	})
+	if _, err := os.Stat(program + ".calls"); err == nil || provisions(c.Mesh)[0].State != fleet.ProvisionQueued {
+		t.Error("it was begun without them")
+	}
+	id := provisions(c.Mesh)[0].ID
+	c.Run(append(ask, "--wait")...)
+	if all := provisions(c.Mesh); len(all) != 1 || all[0].ID != id || all[0].State != fleet.ProvisionSucceeded {
+		t.Errorf("asked for again: %+v", all)
+	}
 }
