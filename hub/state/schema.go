@@ -110,6 +110,7 @@ var schema = &memdb.DBSchema{Tables: map[string]*memdb.TableSchema{
 	tableKeys:     table(tableKeys, idx("id", func(k *fleet.ClusterKey) string { return keyID(k.Kind, k.Generation) })),
 
 	tableReleases:   table(tableReleases, idx("id", func(r *fleet.Release) string { return r.Version })),
+	tableProvisions: table(tableProvisions, idx("id", func(p *fleet.Provision) string { return p.ID }), multi("runner", func(p *fleet.Provision) string { return string(p.Runner) })),
 	tableFootprints: table(tableFootprints, idx("id", func(f *Footprint) string { return f.Cache })),
 }}
 
