@@ -26,6 +26,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/hub/web/dashboard"
 	"tugline.dev/tugline/shared/api"
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -133,6 +134,7 @@ type Server struct {
 	mux     *http.ServeMux
 	api     huma.API
 	live    *live
+	page    *dashboard.Page
 	metrics *metrics
 	streams gate // one token an open event stream
 	loads   gate // one token a program that is fetched
@@ -159,6 +161,10 @@ func New(c Config) *Server {
 	}
 	s := &Server{cfg: c, log: c.Logger, mux: http.NewServeMux(), live: newLive(), metrics: newMetrics(c), streams: make(gate, maxStreams), loads: make(gate, maxLoads)}
 	s.life, s.end = context.WithCancel(context.Background())
+	var err error
+	if s.page, err = dashboard.New(dashboard.Files()); err != nil {
+		panic(err) // the files lie in the program
+	}
 	s.self = sync.OnceValue(func() string { return c.Status().Node })
 	hc := huma.DefaultConfig("Tugline hub", c.Version)
 	hc.OpenAPIPath, hc.DocsPath, hc.SchemasPath = "/openapi", "", ""
