@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"tugline.dev/tugline/consensus"
@@ -53,6 +54,7 @@ func (h *Hub) newWeb() *web.Server {
 		Log: h.entries, Feed: changes{h.feed}, Spool: h.copies, Blobs: h.copies.Blobs(),
 		Derive: h.secrets.derive, Proxies: h.cfg.TrustedProxies, ProxiesOnly: h.cfg.inTheClear(),
 		Presence: h.sessions.Presence, Status: h.status, Ready: h.serves, AcceptClock: h.acceptClock, Settled: h.isSettled, Ticket: h.ticket, Now: h.entries.now,
+		URL: h.url, PublicURL: strings.TrimSuffix(h.cfg.PublicURL, "/"),
 		Keys: h.showKeys, Rotate: h.rotate, RotateMesh: h.RotateMesh, Runners: runners, Version: h.cfg.Version, Logger: h.log,
 		HealthHistory: h.healthHistory,
 		Sessions:      h.errands.sessions, LastSessions: h.errands.last, Session: h.errands.session,

@@ -533,3 +533,45 @@ func TestBehindForGood(t *testing.T) {
 	o.submit("n-a")
 	o.problem("n-b", "GET", "/v1/events", "", fleet.Unavailable, "Last-Event-ID", "1-99")
 }
+
+// A browser signs in at any node, and its session is good at every node at once, and for
+// as long on those that have not heard of its end only until they do.
+func TestSessionsOfBrowsersHoldOnEveryNode(t *testing.T) {
+	o := newOffice(t)
+	status, h, body := o.ask("n-b", "POST", "/v1/session", `{"token":"`+token+`"}`, "Authorization", "")
+	c, err := http.ParseSetCookie(h.Get("Set-Cookie"))
+	if status != 200 || err != nil || len(h.Values("Set-Cookie")) != 1 {
+		t.Fatalf("sign in at a follower: %d %s %v", status, body, h)
+	}
+	cookie := []string{"Authorization", "", "Cookie", c.Name + "=" + c.Value, "Sec-Fetch-Site", "same-origin"}
+	for id := range o.nodes {
+		if status, _, body := o.ask(id, "GET", "/v1/session", "", cookie...); status != 200 {
+			t.Errorf("at %s: %d %s", id, status, body)
+		}
+		if status, _, body := o.ask(id, "POST", "/v1/jobs", `{"kind":"exec","argv":["true"]}`, cookie...); status != 201 {
+			t.Errorf("a job at %s: %d %s", id, status, body)
+		}
+		if status, _, _ := o.ask(id, "POST", "/v1/jobs", `{"kind":"exec","argv":["true"]}`, "Authorization", "", "Cookie", c.Name+"="+c.Value, "Sec-Fetch-Site", "cross-site"); status != 403 {
+			t.Errorf("a job by another site at %s: %d", id, status)
+		}
+	}
+	// One that is behind waits for it.
+	o.hold("n-c", true)
+	_, h, _ = o.ask("n-a", "POST", "/v1/session", `{"token":"`+token+`"}`, "Authorization", "")
+	late, err := http.ParseSetCookie(h.Get("Set-Cookie"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(100*time.Millisecond, func() { o.hold("n-c", false) })
+	if status, _, body := o.ask("n-c", "GET", "/v1/session", "", "Authorization", "", "Cookie", late.Name+"="+late.Value); status != 200 {
+		t.Errorf("at the node that was behind: %d %s", status, body)
+	}
+	if status, _, body := o.ask("n-c", "DELETE", "/v1/session", "", cookie...); status != 204 {
+		t.Fatalf("sign out at a follower: %d %s", status, body)
+	}
+	for id := range o.nodes {
+		if status, _, _ := o.ask(id, "GET", "/v1/jobs", "", cookie...); status != 401 {
+			t.Errorf("at %s after its end: %d", id, status)
+		}
+	}
+}

@@ -27,6 +27,7 @@ func seeds(t testing.TB) [][]byte {
 	ofTheCluster(g)
 	ofMachines(g)
 	ofPlacement(g)
+	ofBrowsers(g)
 	return g.log
 }
 

@@ -28,6 +28,7 @@ var oldLogs = []struct {
 	{"log-circuits", writeCircuitsLog},
 	{"log-v3", writeRulesLog},
 	{"log-releases", writeReleasesLog},
+	{"log-browsers", writeBrowsersLog},
 }
 
 // TestOldLogs replays committed logs to the states that they led to when they were

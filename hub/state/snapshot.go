@@ -45,6 +45,7 @@ var tables = []struct {
 	{tableBudgets, func() any { return new(fleet.Budget) }},
 	{tableFootprints, func() any { return new(Footprint) }},
 	{tableReleases, func() any { return new(fleet.Release) }},
+	{tableSignIns, func() any { return new(fleet.SignIn) }},
 }
 
 // Snapshot freezes the state and gives a function that writes it: one line of JSON

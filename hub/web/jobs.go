@@ -38,7 +38,7 @@ func op(method, path, id, summary string, role fleet.Role) huma.Operation {
 	o := huma.Operation{
 		OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: maxBody,
 		BodyReadTimeout: bodyTime, Errors: []int{400, 401, 403, 404, 503},
-		Security:   []map[string][]string{{"token": {}}},
+		Security:   []map[string][]string{{"token": {}}, {"session": {}}},
 		Extensions: map[string]any{"x-role": string(role)},
 		Metadata:   map[string]any{"role": role}, Description: "Needs the role " + string(role) + ".",
 	}

@@ -23,7 +23,7 @@ var statuses = map[fleet.Code]int{
 	fleet.Conflict: 409, fleet.KeyReused: 409, fleet.StaleFence: 409, fleet.NotCurrent: 409,
 	fleet.CancelRequested: 409, fleet.AlreadyFinished: 409, fleet.LogSealed: 409,
 	fleet.TooLarge: 413, fleet.BlobDigest: 422, fleet.SpoolGap: 416, fleet.SpoolMismatch: 409,
-	fleet.BlobMissing: 404, fleet.RunnerUnknown: 404, fleet.QueueFull: 429, fleet.KeysFull: 429,
+	fleet.BlobMissing: 404, fleet.RunnerUnknown: 404, fleet.QueueFull: 429, fleet.KeysFull: 429, fleet.TooOften: 429,
 	fleet.TicketInvalid: 403, fleet.TicketExpired: 403, fleet.TicketUsed: 403, fleet.ClockSkew: 503,
 	fleet.Unavailable: 503, fleet.OutcomeUnknown: 503, fleet.Restarting: 503, fleet.DiskFull: 507,
 	fleet.OwnerPolicy: 409, fleet.Offline: 409, fleet.UnknownCritical: 409,

@@ -117,6 +117,9 @@ type Config struct {
 	Rotate func(ctx context.Context, h state.Head, kind string, overlap time.Duration) (state.Result, error)
 	// RotateMesh has a hub node replace its own key of the mesh.
 	RotateMesh func(ctx context.Context, id string) error
+	// URL is where people reach the hub, PublicURL the same where its operator said so.
+	// Without a trailing slash.
+	URL, PublicURL string
 	// Runners serves the paths that belong to runners.
 	Runners http.Handler
 	// Proxies may set X-Forwarded-For. With ProxiesOnly nobody else but this
@@ -138,6 +141,9 @@ type Server struct {
 	metrics *metrics
 	streams gate // one token an open event stream
 	loads   gate // one token a program that is fetched
+	waiting gate // one token a cookie that is waited for
+	often   *often
+	origins *http.CrossOriginProtection
 	self    func() string
 	life    context.Context
 	end     context.CancelFunc
@@ -159,20 +165,26 @@ func New(c Config) *Server {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: c, log: c.Logger, mux: http.NewServeMux(), live: newLive(), metrics: newMetrics(c), streams: make(gate, maxStreams), loads: make(gate, maxLoads)}
+	s := &Server{cfg: c, log: c.Logger, mux: http.NewServeMux(), live: newLive(), metrics: newMetrics(c), streams: make(gate, maxStreams), loads: make(gate, maxLoads), waiting: make(gate, maxWaiting), often: newOften(), origins: http.NewCrossOriginProtection()}
 	s.life, s.end = context.WithCancel(context.Background())
 	var err error
 	if s.page, err = dashboard.New(dashboard.Files()); err != nil {
 		panic(err) // the files lie in the program
 	}
 	s.self = sync.OnceValue(func() string { return c.Status().Node })
+	if c.PublicURL != "" { // a proxy may have changed the host that is asked for
+		if err := s.origins.AddTrustedOrigin(c.PublicURL); err != nil {
+			panic(err) // the configuration was checked
+		}
+	}
 	hc := huma.DefaultConfig("Tugline hub", c.Version)
 	hc.OpenAPIPath, hc.DocsPath, hc.SchemasPath = "/openapi", "", ""
 	hc.CreateHooks = nil
 	hc.Info.Description = "Jobs, runners and their records. Every error is an RFC 9457 problem document with a stable code."
 	hc.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", schemaName)
 	hc.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
-		"token": {Type: "http", Scheme: "bearer", Description: "an operator token"},
+		"token":   {Type: "http", Scheme: "bearer", Description: "an operator token"},
+		"session": {Type: "apiKey", In: "cookie", Name: cookieName, Description: "a browser's session; only the hub's own page may use it"},
 	}
 	plain := hc.Formats["application/json"].Unmarshal
 	unmarshal := func(b []byte, v any) error {
@@ -195,6 +207,7 @@ func New(c Config) *Server {
 	s.blobRoutes()
 	s.fleetRoutes()
 	s.sessionRoutes()
+	s.signInRoutes()
 	s.keyRoutes()
 	s.eventRoutes()
 	s.plainRoutes()

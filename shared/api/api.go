@@ -240,7 +240,7 @@ type Disk struct {
 // Event is the data of one server-sent event of GET /v1/events and
 // GET /v1/jobs/{id}/events. Exactly one of the values is set.
 type Event struct {
-	Type    string       `json:"type"` // job, runner, setting, circuit, alert, release, output, event, live, reset
+	Type    string       `json:"type"` // job, runner, setting, circuit, alert, release, sign_in, output, event, live, reset
 	Job     *Job         `json:"job,omitempty"`
 	Runner  *Runner      `json:"runner,omitempty"`
 	Alert   *fleet.Alert `json:"alert,omitempty"`
