@@ -264,6 +264,7 @@ type Output struct {
 // AuditRecords is GET /v1/audit, newest first.
 type AuditRecords struct {
 	Records []AuditRecord `json:"records"`
+	Next    uint64        `json:"next,omitempty" doc:"pass as before for the next page; absent: there is none"`
 }
 
 // AuditRecord is one mutation and who made it.
