@@ -575,3 +575,44 @@ func TestSessionsOfBrowsersHoldOnEveryNode(t *testing.T) {
 		}
 	}
 }
+
+// TestFeedGoesOnElsewhere: a page that was cut learns at another node, under another
+// leader, of all that changed since, and of nothing else.
+func TestFeedGoesOnElsewhere(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	seen := map[fleet.JobID]bool{}
+	read := func(feed *events, until fleet.JobID) {
+		t.Helper()
+		for !seen[until] {
+			if !feed.in.Scan() {
+				t.Fatalf("the feed ended: %v", feed.in.Err())
+			}
+			line := feed.in.Text()
+			if id, ok := strings.CutPrefix(line, "id: "); ok {
+				feed.last = id
+			}
+			if strings.HasPrefix(line, "event: reset") {
+				t.Fatal("the feed has lost its place")
+			}
+			var c api.FeedChanges
+			if data, ok := strings.CutPrefix(line, "data: "); ok && json.Unmarshal([]byte(data), &c) == nil {
+				for _, j := range c.Jobs {
+					seen[j.ID] = true
+				}
+			}
+		}
+	}
+	feed := o.events("n-b", "/v1/feed", "")
+	first, _ := o.submit("n-a")
+	read(feed, first)
+	feed.body.Close()
+	second, _ := o.submit("n-b")
+	o.elect("n-c")
+	third, _ := o.submit("n-b")
+	feed = o.events("n-a", "/v1/feed", feed.last)
+	read(feed, third)
+	if !seen[second] || len(seen) != 3 {
+		t.Errorf("seen %v; want %s, %s and %s", seen, first, second, third)
+	}
+}

@@ -262,9 +262,7 @@ func (s *Server) list(_ context.Context, in *listIn) (*struct{ Body api.Jobs }, 
 		}
 		if in.State == "" || j.State == fleet.State(in.State) {
 			if (!in.Active || !j.State.Ended()) && (in.Runner == "" || onRunner(j, in.Runner)) {
-				sh := x.show(j)
-				sh.Turns, sh.Attempts = []*fleet.Turn{}, []api.Attempt{}
-				out.Jobs = append(out.Jobs, sh)
+				out.Jobs = append(out.Jobs, x.row(j))
 			}
 		}
 		out.Next = j.ID

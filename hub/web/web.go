@@ -143,10 +143,12 @@ type Server struct {
 	loads   gate // one token a program that is fetched
 	waiting gate // one token a cookie that is waited for
 	often   *often
-	origins *http.CrossOriginProtection
-	self    func() string
-	life    context.Context
-	end     context.CancelFunc
+
+	seenRunners sightings
+	origins     *http.CrossOriginProtection
+	self        func() string
+	life        context.Context
+	end         context.CancelFunc
 }
 
 // Bounds of requests.
@@ -210,6 +212,7 @@ func New(c Config) *Server {
 	s.signInRoutes()
 	s.keyRoutes()
 	s.eventRoutes()
+	s.feedRoutes()
 	s.plainRoutes()
 	return s
 }
