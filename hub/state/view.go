@@ -49,8 +49,19 @@ func (v View) Jobs(before fleet.JobID, f func(*fleet.Job) bool) {
 }
 
 // JobsOldest walks jobs from the oldest until f says stop.
-func (v View) JobsOldest(f func(*fleet.Job) bool) {
-	each(v.tx, tableJobs, "id", f)
+func (v View) JobsOldest(f func(*fleet.Job) bool) { v.JobsAfter("", f) }
+
+// JobsAfter does so from above an id on.
+func (v View) JobsAfter(after fleet.JobID, f func(*fleet.Job) bool) {
+	it, err := v.tx.LowerBound(tableJobs, "id", string(after))
+	if err != nil {
+		panic("walk jobs: " + err.Error()) // a schema error
+	}
+	for row := it.Next(); row != nil; row = it.Next() {
+		if j := row.(*fleet.Job); j.ID != after && !f(j) {
+			return
+		}
+	}
 }
 
 // JobsByPrefix gives the jobs whose id starts with the given text, at most n.

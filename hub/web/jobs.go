@@ -231,49 +231,6 @@ func (s *Server) submit(ctx context.Context, key string, in api.Submit) (*jobOut
 	return &jobOut{s.show(v, res.Job)}, nil
 }
 
-type listIn struct {
-	State  string `query:"state" doc:"only jobs in this state"`
-	Active bool   `query:"active" doc:"only jobs that have not ended"`
-	Runner string `query:"runner" doc:"only jobs on this runner, by id or name"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50"`
-	Before string `query:"before" doc:"the next of the page before"`
-}
-
-var aJob = lazily(`^[0-9a-hjkmnp-tv-z]{26}$`)
-
-func (s *Server) list(_ context.Context, in *listIn) (*struct{ Body api.Jobs }, error) {
-	if in.State != "" && !known(fleet.State(in.State)) {
-		return nil, wrong(fleet.BadRequest, "there is no state %s; the states are %s", quote(in.State), stateList())
-	}
-	if in.Before != "" && !aJob().MatchString(in.Before) {
-		return nil, wrong(fleet.BadRequest, "before %s is not a job's id of 26 characters; give the one that the page before named", quote(in.Before))
-	}
-	v := s.cfg.Log.View()
-	if in.Runner != "" {
-		if _, err := knownRunner(v, in.Runner); err != nil {
-			return nil, err
-		}
-	}
-	out, x := api.Jobs{Jobs: []api.Job{}}, s.sight(v)
-	n := 0
-	v.Jobs(fleet.JobID(in.Before), func(j *fleet.Job) bool {
-		if n++; len(out.Jobs) >= in.Limit || n > 20_000 {
-			return false
-		}
-		if in.State == "" || j.State == fleet.State(in.State) {
-			if (!in.Active || !j.State.Ended()) && (in.Runner == "" || onRunner(j, in.Runner)) {
-				out.Jobs = append(out.Jobs, x.row(j))
-			}
-		}
-		out.Next = j.ID
-		return true
-	})
-	if len(out.Jobs) < in.Limit && n <= 20_000 {
-		out.Next = ""
-	}
-	return &struct{ Body api.Jobs }{out}, nil
-}
-
 func known(st fleet.State) bool {
 	for _, k := range fleet.States {
 		if k == st {
@@ -289,11 +246,6 @@ func stateList() string {
 		b = append(b, string(k))
 	}
 	return strings.Join(b, ", ")
-}
-
-func onRunner(j *fleet.Job, want string) bool {
-	a := j.Current()
-	return a != nil && (string(a.Runner) == want || a.RunnerName == want)
 }
 
 func (s *Server) explain(_ context.Context, in *struct {
