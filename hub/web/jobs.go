@@ -256,6 +256,11 @@ func (s *Server) explain(_ context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
+	return &struct{ Body api.Explanation }{s.explanation(v, j)}, nil
+}
+
+// explanation says why a job stands where it stands, or would.
+func (s *Server) explanation(v state.View, j *fleet.Job) api.Explanation {
 	e := s.sight(v).look().Explain(j)
 	seen := s.seen()
 	out := api.Explanation{
@@ -265,5 +270,5 @@ func (s *Server) explain(_ context.Context, in *struct {
 	for _, r := range e.Runners {
 		out.Runners = append(out.Runners, api.RunnerReason{Runner: r.Runner, Code: r.Code, Detail: r.Detail, Until: utc(r.Until), Change: r.Change})
 	}
-	return &struct{ Body api.Explanation }{out}, nil
+	return out
 }

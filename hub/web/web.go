@@ -213,6 +213,8 @@ func New(c Config) *Server {
 	s.keyRoutes()
 	s.eventRoutes()
 	s.feedRoutes()
+	s.overviewRoutes()
+	s.previewRoutes()
 	s.plainRoutes()
 	return s
 }
