@@ -51,7 +51,7 @@ func (h *Hub) newWeb() *web.Server {
 	runners := http.NewServeMux()
 	h.sessions.Register(runners)
 	c := web.Config{
-		Log: h.entries, Feed: changes{h.feed}, Spool: h.copies, Blobs: h.copies.Blobs(),
+		Node: h.id.Node, Log: h.entries, Feed: changes{h.feed}, Spool: h.copies, Blobs: h.copies.Blobs(),
 		Derive: h.secrets.derive, Proxies: h.cfg.TrustedProxies, ProxiesOnly: h.cfg.inTheClear(),
 		Presence: h.sessions.Presence, Status: h.status, Ready: h.serves, AcceptClock: h.acceptClock, Settled: h.isSettled, Ticket: h.ticket, Now: h.entries.now,
 		URL: h.url, PublicURL: strings.TrimSuffix(h.cfg.PublicURL, "/"),

@@ -149,7 +149,7 @@ func (f *feed) place(last string) (at cursor, why string) {
 func (f *feed) tick(v state.View) api.FeedTick {
 	m, st := v.Meta(), f.server.cfg.Status()
 	f.leader, f.term = st.Leader, st.Term
-	out := api.FeedTick{At: now().UTC(), Index: m.Index, Epoch: m.Epoch, Node: f.server.self(), Leader: st.Leader, Term: st.Term, Seen: f.server.seen()}
+	out := api.FeedTick{At: now().UTC(), Index: m.Index, Epoch: m.Epoch, Node: f.server.cfg.Node, Leader: st.Leader, Term: st.Term, Seen: f.server.seen()}
 	for _, a := range v.Audit(0, 1) {
 		out.Audit = a.Index
 	}

@@ -168,5 +168,5 @@ var roles = map[string]fleet.Role{
 	"list-keys": fleet.RoleViewer, "rotate-key": fleet.RoleAdmin,
 	"get-status": fleet.RoleViewer, "set-setting": fleet.RoleAdmin, "list-audit": fleet.RoleAdmin, "list-tips": fleet.RoleOperator,
 	"get-sign-in": fleet.RoleViewer, "sign-out": fleet.RoleViewer, "list-sign-ins": fleet.RoleAdmin, "end-sign-in": fleet.RoleAdmin,
-	"stream-events": fleet.RoleViewer, "stream-feed": fleet.RoleViewer, "get-overview": fleet.RoleViewer, "preview-job": fleet.RoleOperator, "stream-job": fleet.RoleViewer,
+	"stream-events": fleet.RoleViewer, "stream-feed": fleet.RoleViewer, "get-overview": fleet.RoleViewer, "get-error": fleet.RoleAdmin, "preview-job": fleet.RoleOperator, "stream-job": fleet.RoleViewer,
 }

@@ -17,7 +17,9 @@ func TestOverview(t *testing.T) {
 	beat := time.Now()
 	leader := "n-test"
 	w := newWorld(t, func(c *Config) {
-		c.Status = func() api.Status { return api.Status{Node: "n-test", Leader: leader, Warnings: []string{"floor_select is no number"}} }
+		c.Status = func() api.Status {
+			return api.Status{Node: "n-test", Leader: leader, Warnings: []string{"floor_select is no number"}}
+		}
 		c.Presence = func() []fleet.Presence {
 			return []fleet.Presence{{Runner: "r-a", Connected: true, LastBeat: beat, Interval: time.Hour, Slots: 4}, {Runner: "r-b", Connected: true, LastBeat: beat, Interval: time.Hour, Slots: 2, Declining: "the lid is shut"}}
 		}

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/oklog/ulid/v2"
 
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/shared/api"
@@ -78,7 +77,7 @@ func refused(r state.Result) error {
 }
 
 // problemOf turns any error into a problem. A cause that is nobody's business
-// stays in the log, under a reference.
+// stays in the log and in this node's memory, under a reference.
 func (s *Server) problemOf(err error) *problem {
 	var p *problem
 	if errors.As(err, &p) {
@@ -99,11 +98,14 @@ func (s *Server) problemOf(err error) *problem {
 		default:
 			p = wrong(code, "%s", sentence(err, code))
 		}
-		s.log.Debug("request failed", "code", code, "err", err)
+		if p.Status >= http.StatusInternalServerError {
+			p.Instance = s.causes.note(s.cfg.Node, code, err)
+		}
+		s.log.Debug("request failed", "code", code, "instance", p.Instance, "err", err)
 		return p
 	}
-	p = wrong(fleet.Internal, "the hub failed at this; its log has the cause under the instance given here")
-	p.Instance = "urn:tugline:" + strings.ToLower(ulid.Make().String())
+	p = wrong(fleet.Internal, "the hub failed at this; an admin finds the cause by the instance given here, in the hub's log or by GET /v1/errors")
+	p.Instance = s.causes.note(s.cfg.Node, fleet.Internal, err)
 	s.log.Error("request failed", "instance", p.Instance, "err", err)
 	return p
 }

@@ -132,7 +132,7 @@ func (s *Server) cookie(secret string, until time.Time) http.Cookie {
 }
 
 func (s *Server) signedIn(k *fleet.Token, si *fleet.SignIn) api.SignedIn {
-	out := api.SignedIn{Token: k.ID, Name: k.Name, Role: k.Role, ExpiresAt: utc(k.ExpiresAt), Cluster: s.cfg.Log.View().Meta().Cluster, Node: s.self()}
+	out := api.SignedIn{Token: k.ID, Name: k.Name, Role: k.Role, ExpiresAt: utc(k.ExpiresAt), Cluster: s.cfg.Log.View().Meta().Cluster, Node: s.cfg.Node}
 	if si != nil {
 		out.Session, out.ExpiresAt = si.ID, utc(&si.ExpiresAt)
 	}

@@ -18,7 +18,6 @@ import (
 	"net/netip"
 	"reflect"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -54,6 +53,7 @@ type Subscription interface {
 // Config is what the interface is made of. What is not said to
 // have a default is required, but for Runners, Proxies and Logger.
 type Config struct {
+	Node     string // this one's id
 	Log      Log
 	Feed     Feed
 	Spool    Spool
@@ -144,9 +144,11 @@ type Server struct {
 	waiting gate // one token a cookie that is waited for
 	often   *often
 
+	causes causes
+	began  time.Time
+
 	seenRunners sightings
 	origins     *http.CrossOriginProtection
-	self        func() string
 	life        context.Context
 	end         context.CancelFunc
 }
@@ -167,13 +169,12 @@ func New(c Config) *Server {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: c, log: c.Logger, mux: http.NewServeMux(), live: newLive(), metrics: newMetrics(c), streams: make(gate, maxStreams), loads: make(gate, maxLoads), waiting: make(gate, maxWaiting), often: newOften(), origins: http.NewCrossOriginProtection()}
+	s := &Server{cfg: c, log: c.Logger, mux: http.NewServeMux(), live: newLive(), metrics: newMetrics(c), streams: make(gate, maxStreams), loads: make(gate, maxLoads), waiting: make(gate, maxWaiting), often: newOften(), began: now(), origins: http.NewCrossOriginProtection()}
 	s.life, s.end = context.WithCancel(context.Background())
 	var err error
 	if s.page, err = dashboard.New(dashboard.Files()); err != nil {
 		panic(err) // the files lie in the program
 	}
-	s.self = sync.OnceValue(func() string { return c.Status().Node })
 	if c.PublicURL != "" { // a proxy may have changed the host that is asked for
 		if err := s.origins.AddTrustedOrigin(c.PublicURL); err != nil {
 			panic(err) // the configuration was checked
@@ -215,6 +216,7 @@ func New(c Config) *Server {
 	s.feedRoutes()
 	s.overviewRoutes()
 	s.previewRoutes()
+	s.causeRoutes()
 	s.plainRoutes()
 	return s
 }

@@ -286,5 +286,5 @@ type Problem struct {
 	Status   int        `json:"status"`
 	Detail   string     `json:"detail"`             // what happened, to what, what to do next
 	Code     fleet.Code `json:"code"`               // stable
-	Instance string     `json:"instance,omitempty"` // finds the cause in the hub's log
+	Instance string     `json:"instance,omitempty"` // urn:tugline:NODE/ID: finds the cause in the hub's log, and by GET /v1/errors
 }
