@@ -86,7 +86,7 @@ func (c *CreateToken) apply(t *txn) Result {
 	return Result{ID: string(k.ID)}
 }
 
-// RevokeToken ends a token at once, and the browsers' sessions of it. The last admin token that works is kept.
+// RevokeToken ends a token at once, and the browsers' sessions and passkeys of it. The last admin token that works is kept.
 type RevokeToken struct {
 	ID fleet.TokenID `json:"id"`
 }

@@ -28,6 +28,7 @@ func seeds(t testing.TB) [][]byte {
 	ofMachines(g)
 	ofPlacement(g)
 	ofBrowsers(g)
+	ofPasskeys(g)
 	return g.log
 }
 

@@ -16,7 +16,7 @@ func generation(k Kind) uint16 {
 		return 5
 	case 59, 60, 61, 62, 63, 64:
 		return releasesGeneration
-	case 75, 76:
+	case 75, 76, 77, 78:
 		return browserGeneration
 	}
 	return 1

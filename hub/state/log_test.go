@@ -29,6 +29,7 @@ var oldLogs = []struct {
 	{"log-v3", writeRulesLog},
 	{"log-releases", writeReleasesLog},
 	{"log-browsers", writeBrowsersLog},
+	{"log-passkeys", writePasskeysLog},
 }
 
 // TestOldLogs replays committed logs to the states that they led to when they were

@@ -184,6 +184,10 @@ func verb(c Command) string {
 		return "session.begin"
 	case *SignOut:
 		return "session.end"
+	case *AddPasskey:
+		return "passkey.add"
+	case *RemovePasskey:
+		return "passkey.remove"
 	case *CreateTicket:
 		return "ticket.create"
 	case *Enrol:

@@ -28,6 +28,8 @@ type SignIn struct {
 	Token fleet.TokenID `json:"token"`
 	TTL   time.Duration `json:"ttl_ns"`
 	Agent string        `json:"agent,omitempty"`
+
+	Passkey *PasskeyUse `json:"passkey,omitempty"` // that was shown in the token's place
 }
 
 func (*SignIn) kind() Kind { return 75 }
@@ -44,6 +46,11 @@ func (c *SignIn) apply(t *txn) Result {
 	k := first[fleet.Token](t.Txn, tableTokens, "id", string(c.Token))
 	if k == nil || !TokenWorks(k, t.now()) {
 		return refuse(fleet.Unauthorised, "token %s is unknown, revoked or expired", c.Token)
+	}
+	if c.Passkey != nil {
+		if bad := t.showed(c.Passkey, c.Token); bad.Code != "" {
+			return bad
+		}
 	}
 	mine := (View{t.Txn}).SignInsOf(c.Token)
 	for i, s := range mine {
@@ -77,11 +84,14 @@ func (c *SignOut) apply(t *txn) Result {
 	return Result{ID: c.ID}
 }
 
-// signOutAll ends every session of a token.
+// signOutAll ends every session of a token, and forgets its passkeys.
 func (t *txn) signOutAll(k fleet.TokenID) {
 	for _, s := range (View{t.Txn}).SignInsOf(k) {
 		t.delete(tableSignIns, s)
 		t.changed(Change{What: "sign_in"})
+	}
+	for _, p := range (View{t.Txn}).PasskeysOf(k) {
+		t.dropPasskey(p)
 	}
 }
 

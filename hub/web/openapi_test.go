@@ -145,7 +145,7 @@ func TestDocumentIsSound(t *testing.T) {
 }
 
 // openOps need no credential: they are how a browser comes by one.
-var openOps = []string{"sign-in"}
+var openOps = []string{"sign-in", "list-ways-in", "begin-sign-in", "sign-in-by-passkey"}
 
 // roles is who may do what; an operation that is not here is a failure.
 var roles = map[string]fleet.Role{
@@ -167,6 +167,7 @@ var roles = map[string]fleet.Role{
 	"create-ticket": fleet.RoleAdmin, "create-token": fleet.RoleAdmin, "list-tokens": fleet.RoleAdmin, "revoke-token": fleet.RoleAdmin,
 	"list-keys": fleet.RoleViewer, "rotate-key": fleet.RoleAdmin,
 	"get-status": fleet.RoleViewer, "set-setting": fleet.RoleAdmin, "list-audit": fleet.RoleAdmin, "list-tips": fleet.RoleOperator,
+	"begin-passkey": fleet.RoleViewer, "add-passkey": fleet.RoleViewer, "list-passkeys": fleet.RoleViewer, "remove-passkey": fleet.RoleViewer,
 	"get-sign-in": fleet.RoleViewer, "sign-out": fleet.RoleViewer, "list-sign-ins": fleet.RoleAdmin, "end-sign-in": fleet.RoleAdmin,
 	"stream-events": fleet.RoleViewer, "stream-feed": fleet.RoleViewer, "get-overview": fleet.RoleViewer, "get-error": fleet.RoleAdmin, "preview-job": fleet.RoleOperator, "stream-job": fleet.RoleViewer,
 }

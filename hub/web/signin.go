@@ -93,7 +93,7 @@ func (s *Server) signIn(ctx context.Context, in *struct{ Body api.SignInRequest 
 	if err != nil {
 		return nil, err
 	}
-	return s.begin(ctx, k)
+	return s.begin(ctx, k, nil)
 }
 
 // mayTry refuses those who try to sign in too often.
@@ -104,15 +104,15 @@ func (s *Server) mayTry(ctx context.Context) error {
 	return nil
 }
 
-// begin records a session of a token for a browser that showed it has it, and gives the
-// session's cookie.
-func (s *Server) begin(ctx context.Context, k *fleet.Token) (*signInOut, error) {
+// begin records a session of a token for a browser that showed it has it, or a passkey of
+// it, and gives the session's cookie.
+func (s *Server) begin(ctx context.Context, k *fleet.Token, by *state.PasskeyUse) (*signInOut, error) {
 	who := ctx.Value(browserKey{}).(browser)
 	s.often.back(who.address)
 	ctx = context.WithValue(ctx, tokenKey{}, k)
 	id := strings.ToLower(ulid.Make().String())
 	secret := cookieMark + id + "." + NewSecret("")
-	cmd := &state.SignIn{ID: id, Hash: HashSecret(secret), Token: k.ID, TTL: fleet.SignInTime, Agent: fleet.CutText(strings.ToValidUTF8(who.agent, ""), fleet.MaxAgent)}
+	cmd := &state.SignIn{ID: id, Hash: HashSecret(secret), Token: k.ID, TTL: fleet.SignInTime, Passkey: by, Agent: fleet.CutText(strings.ToValidUTF8(who.agent, ""), fleet.MaxAgent)}
 	if err := s.do(ctx, cmd); err != nil {
 		return nil, err
 	}

@@ -26,6 +26,7 @@ import (
 
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/hub/web/dashboard"
+	"tugline.dev/tugline/hub/web/passkey"
 	"tugline.dev/tugline/shared/api"
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -120,6 +121,8 @@ type Config struct {
 	// URL is where people reach the hub, PublicURL the same where its operator said so.
 	// Without a trailing slash.
 	URL, PublicURL string
+	// OwnCA says that browsers meet a certificate of the cluster's own authority.
+	OwnCA bool
 	// Runners serves the paths that belong to runners.
 	Runners http.Handler
 	// Proxies may set X-Forwarded-For. With ProxiesOnly nobody else but this
@@ -145,7 +148,12 @@ type Server struct {
 	often   *often
 
 	causes causes
-	began  time.Time
+
+	party      *passkey.Party // nil: passkeys are not offered
+	noParty    string         // why not
+	ceremonies ceremonies
+
+	began time.Time
 
 	seenRunners sightings
 	origins     *http.CrossOriginProtection
@@ -180,6 +188,7 @@ func New(c Config) *Server {
 			panic(err) // the configuration was checked
 		}
 	}
+	s.party, s.noParty = partyOf(c.PublicURL, c.OwnCA)
 	hc := huma.DefaultConfig("Tugline hub", c.Version)
 	hc.OpenAPIPath, hc.DocsPath, hc.SchemasPath = "/openapi", "", ""
 	hc.CreateHooks = nil
@@ -211,6 +220,7 @@ func New(c Config) *Server {
 	s.fleetRoutes()
 	s.sessionRoutes()
 	s.signInRoutes()
+	s.passkeyRoutes()
 	s.keyRoutes()
 	s.eventRoutes()
 	s.feedRoutes()
