@@ -226,7 +226,11 @@ func (s *Server) credential(r *http.Request, need fleet.Role) (*fleet.Token, *fl
 func (s *Server) authenticate(ctx huma.Context, next func(huma.Context)) {
 	r, _ := humago.Unwrap(ctx)
 	if isOpen(ctx.Operation()) {
-		if err := s.fromPage(r); err != nil {
+		err := s.fromPage(r)
+		if err == nil && !reads(ctx.Operation()) && s.cfg.Settled != nil && !s.cfg.Settled() {
+			err = s.unsettled()
+		}
+		if err != nil {
 			s.streamFail(ctx, err)
 			return
 		}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -196,6 +197,25 @@ func TestPageBehindAProxy(t *testing.T) {
 		if a := w.do(request{method: "POST", path: "/v1/runners/none/cordon", header: map[string]string{"Cookie": cookie, "Origin": origin}}); a.status == 403 != (want == 403) {
 			t.Errorf("from %s: %d %s", origin, a.status, a.body)
 		}
+	}
+}
+
+// A node that has not read its log yet says so, and calls no session and no passkey unknown.
+func TestSignInWaitsForTheLog(t *testing.T) {
+	var settled atomic.Bool
+	w := newWorld(t, func(c *Config) { c.Settled, c.PublicURL = settled.Load, "https://hub.example" })
+	settled.Store(true)
+	cookie, _ := w.signedIn(fleet.RoleViewer)
+	settled.Store(false)
+	for _, r := range []request{
+		by(cookie, request{method: "GET", path: "/v1/session"}),
+		{method: "POST", path: "/v1/session", body: api.SignInRequest{Token: w.tokens[fleet.RoleViewer]}},
+		{method: "POST", path: passkeysAt + "/login/finish", body: api.PasskeyAnswer{Response: map[string]any{}}},
+	} {
+		w.refuses(r, 503, fleet.Unavailable)
+	}
+	if a := w.do(request{method: "GET", path: "/"}); a.status != 200 {
+		t.Errorf("the page: %d", a.status)
 	}
 }
 
