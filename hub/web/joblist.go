@@ -18,7 +18,7 @@ type listIn struct {
 	Model   string     `query:"model" doc:"the same of the model"`
 	Actor   string     `query:"actor" doc:"only jobs of this token, by id or name"`
 	Origin  string     `query:"origin" doc:"only jobs of this automation by name, or manual"`
-	Q       string     `query:"q" maxLength:"200" doc:"only jobs with this text, in either case, in their id, repository, branch, harness, model, runner, command, labels or origin"`
+	Q       string     `query:"q" maxLength:"200" doc:"only jobs with this text, in either case, in their id, title, repository, branch, harness, model, runner, command, labels or origin"`
 	Limit   int        `query:"limit" minimum:"1" maximum:"500" default:"50"`
 	Order   string     `query:"order" enum:"newest,oldest" default:"newest" doc:"which come first"`
 	Before  string     `query:"before" doc:"the next of the page before; newest first"`
@@ -111,7 +111,7 @@ func (x *sight) wanted(in *listIn, j *fleet.Job) bool {
 func mentions(j *fleet.Job, c fleet.Choice, text string) bool {
 	has := func(s string) bool { return strings.Contains(strings.ToLower(s), text) }
 	sp := &j.Spec
-	if has(string(j.ID)) || has(c.Harness) || has(c.Model) || has(sp.Origin.Name) || has(sp.On) || has(sp.ConcurrencyKey) || has(strings.Join(sp.Argv, " ")) {
+	if has(string(j.ID)) || has(j.Title) || has(c.Harness) || has(c.Model) || has(sp.Origin.Name) || has(sp.On) || has(sp.ConcurrencyKey) || has(strings.Join(sp.Argv, " ")) {
 		return true
 	}
 	if r := sp.Repo; r != nil && (has(r.URL) || has(r.Ref) || has(branchOf(j))) {

@@ -82,6 +82,8 @@ func (s *Server) jobRoutes() {
 		return &jobOut{s.show(v, j)}, nil
 	}))
 
+	huma.Register(s.api, op(http.MethodGet, "/v1/jobs/{id}/prompt", "get-prompt", "The prompt of a turn, as text", fleet.RoleViewer), wrap(s, s.prompt))
+
 	huma.Register(s.api, byLeader(op(http.MethodGet, "/v1/jobs/{id}/explain", "explain-job", "Why the job is not running", fleet.RoleViewer)), wrap(s, s.explain))
 
 	act(s, "cancel", "Cancel a job", func(ctx context.Context, j *fleet.Job, b api.Cancel) (state.Command, error) {
@@ -172,6 +174,28 @@ func act[B any](s *Server, verb, summary string, make func(context.Context, *fle
 	}))
 }
 
+// prompt gives what a turn was asked.
+func (s *Server) prompt(ctx context.Context, in *struct {
+	ID   string `path:"id"`
+	Turn int    `query:"turn" minimum:"0" doc:"default: the newest"`
+}) (*huma.StreamResponse, error) {
+	j, err := find(s.cfg.Log.View(), in.ID)
+	if err != nil {
+		return nil, err
+	}
+	tu := j.Turn()
+	if in.Turn > 0 {
+		if in.Turn > len(j.Turns) {
+			return nil, wrong(fleet.NotFound, "job %s has turns 1 to %d, not %d", j.ID, len(j.Turns), in.Turn)
+		}
+		tu = j.Turns[in.Turn-1]
+	}
+	if tu.Prompt == "" {
+		return nil, wrong(fleet.NotFound, "turn %d of job %s has no prompt: it runs a command", tu.N, j.ID)
+	}
+	return s.blob(ctx, tu.Prompt, "text/plain; charset=utf-8")
+}
+
 // find gives the job with an id or a prefix of it that fits no other.
 func find(v state.View, id string) (*fleet.Job, error) {
 	id = strings.ToLower(id)
@@ -199,7 +223,7 @@ func (s *Server) submit(ctx context.Context, key string, in api.Submit) (*jobOut
 	if err != nil {
 		return nil, err
 	}
-	cmd := &state.SubmitJob{ID: fleet.JobID(strings.ToLower(ulid.Make().String())), Spec: spec}
+	cmd := &state.SubmitJob{ID: fleet.JobID(strings.ToLower(ulid.Make().String())), Spec: spec, Title: firstLine(in.Prompt)}
 	if in.Prompt != "" {
 		if cmd.Prompt, err = s.keep(ctx, []byte(in.Prompt)); err != nil {
 			return nil, err

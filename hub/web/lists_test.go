@@ -125,3 +125,34 @@ func TestRunnersAreFoundAndSorted(t *testing.T) {
 	w.refuses(request{method: "GET", path: "/v1/runners?state=up", role: fleet.RoleViewer}, 400, fleet.BadRequest)
 	w.refuses(request{method: "GET", path: "/v1/runners?sort=size", role: fleet.RoleViewer}, 400, fleet.BadRequest)
 }
+
+// A job has a line that people know it by, and who may see the job may read its prompt.
+func TestTitlesAndPrompts(t *testing.T) {
+	w := newWorld(t)
+	w.enrolled("lead")
+	submit := func(b api.Submit) api.Job {
+		t.Helper()
+		return get[api.Job](w, request{method: "POST", path: "/v1/jobs", role: fleet.RoleOperator, body: b})
+	}
+	prompt := "\n  Mend the \"build\" für uns  \nand say why"
+	agent := submit(api.Submit{Kind: fleet.KindAgent, Harness: "codex", Prompt: prompt})
+	for got, want := range map[string]string{
+		agent.Title: "Mend the \"build\" für uns",
+		submit(api.Submit{Kind: fleet.KindExec, Argv: []string{"make", "all"}}).Title:                                "make all",
+		submit(api.Submit{Kind: fleet.KindAgent, Harness: "codex", Prompt: "use sk-abcdefghijklmnopqrstuv"}).Title:   "",
+		submit(api.Submit{Kind: fleet.KindAgent, Harness: "codex", Prompt: strings.Repeat("long ", 100)}).Title[:20]: "long long long long ",
+	} {
+		if got != want {
+			t.Errorf("title %q; want %q", got, want)
+		}
+	}
+	if found := get[api.Jobs](w, request{method: "GET", path: "/v1/jobs?q=mend+the", role: fleet.RoleViewer}).Jobs; len(found) != 1 || found[0].ID != agent.ID {
+		t.Errorf("found by its title: %+v", found)
+	}
+	a := w.do(request{method: "GET", path: "/v1/jobs/" + string(agent.ID) + "/prompt?turn=1", role: fleet.RoleViewer})
+	if a.status != 200 || string(a.body) != prompt || a.header.Get("Content-Type") != "text/plain; charset=utf-8" || !strings.Contains(a.header.Get("Content-Security-Policy"), "sandbox") {
+		t.Errorf("prompt: %d %q %v", a.status, a.body, a.header)
+	}
+	w.refuses(request{method: "GET", path: "/v1/jobs/" + string(agent.ID) + "/prompt?turn=2", role: fleet.RoleViewer}, 404, fleet.NotFound)
+	w.refuses(request{method: "GET", path: "/v1/jobs/" + string(w.submitted("true")) + "/prompt", role: fleet.RoleViewer}, 404, fleet.NotFound)
+}

@@ -149,7 +149,7 @@ var openOps = []string{"sign-in", "list-ways-in", "begin-sign-in", "sign-in-by-p
 
 // roles is who may do what; an operation that is not here is a failure.
 var roles = map[string]fleet.Role{
-	"submit-job": fleet.RoleOperator, "list-jobs": fleet.RoleViewer, "get-job": fleet.RoleViewer, "explain-job": fleet.RoleViewer,
+	"submit-job": fleet.RoleOperator, "list-jobs": fleet.RoleViewer, "get-job": fleet.RoleViewer, "get-prompt": fleet.RoleViewer, "explain-job": fleet.RoleViewer,
 	"cancel-job": fleet.RoleOperator, "retry-job": fleet.RoleOperator, "accept-job": fleet.RoleOperator, "reject-job": fleet.RoleOperator,
 	"pulled-job": fleet.RoleOperator, "follow-ups-job": fleet.RoleOperator,
 	"get-log": fleet.RoleViewer, "list-artifacts": fleet.RoleViewer, "get-artifact": fleet.RoleViewer,

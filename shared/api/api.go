@@ -46,6 +46,7 @@ type Submit struct {
 type Job struct {
 	ID            fleet.JobID        `json:"id"`
 	Kind          fleet.Kind         `json:"kind"`
+	Title         string             `json:"title" doc:"of an agent's job the first line of its first prompt, of another its command; at most 200 bytes, empty where neither is known"`
 	State         fleet.State        `json:"state"`
 	Reason        fleet.Reason       `json:"reason"`
 	Why           string             `json:"why,omitempty"` // of a queued job the exact reason, from the leader; of one that is being cancelled, where that stands
