@@ -66,13 +66,11 @@ soak: ## the long forms of what CI samples; SOAK says how many worlds of the clu
 	$(GO) test -count=1 -timeout 60m -tags soak -run Soak ./test/e2e
 	test/fault/packages.sh
 	$(GO) test -count=1 -timeout 60m -tags soak -parallel 3 -run Soak ./test/fault
-	test/installers/packages.sh
+	test/installers/packages.sh soak
 	$(GO) test -count=1 -timeout 30m -tags installers,soak -run Soak ./test/installers
 	$(GO) test -count=1 ./installers -sparse 1
 	test/harness/install.sh
 	$(GO) test -count=1 -timeout 60m -parallel 4 -tags harness,soak ./test/harness
-	test/installers/packages.sh soak
-	$(GO) test -count=1 -timeout 30m -tags installers,soak -run Soak ./test/installers
 
 bench: ## figures, printed beside the last committed ones
 	$(GO) test -count=1 -timeout 30m -tags bench -run TestBench -v ./test/bench

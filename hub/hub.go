@@ -94,6 +94,7 @@ type Hub struct {
 
 	history     *history                 // of the health of runners, as heard here
 	errands     *errands                 // what people want to know of runners' machines
+	provisions  *provisions              // what of installations on them is no record
 	vitals      atomic.Pointer[vitals]   // the same of now; nil: this node does not lead
 	courier     atomic.Pointer[courier]  // of alerts; likewise
 	badSettings atomic.Pointer[[]string] // settings that cannot be read, in words
@@ -213,6 +214,7 @@ func (h *Hub) open() (err error) {
 			return err
 		}
 	}
+	h.provisions = newProvisions()
 	h.errands = newErrands(h.leading.Load, func(r fleet.RunnerID) { h.sessions.Nudge(r) })
 	if h.sessions, err = h.newSessions(); err != nil {
 		return err

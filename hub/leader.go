@@ -66,6 +66,7 @@ func (h *Hub) lead(ctx context.Context) error {
 	wg.Go(func() { l.watchHealth(ctx) })
 	wg.Go(func() { l.deliver(ctx) })
 	wg.Go(func() { l.rollOut(ctx) })
+	wg.Go(func() { l.tidyProvisions(ctx) })
 	h.poke()
 	for {
 		select {

@@ -39,6 +39,11 @@ func unreadable(settings map[string]string) []string {
 			bad(fleet.SettingModelPriority, err.Error(), "jobs fall forward along nothing but their own list")
 		}
 	}
+	if s := settings[fleet.SettingAutoProvision]; s != "" {
+		if _, ok := fleet.ParseAutoProvision(s); !ok {
+			bad(fleet.SettingAutoProvision, fmt.Sprintf("%q is no list of programs", fleet.CutText(s, 80)), "new runners are given nothing")
+		}
+	}
 	if s := settings[fleet.SettingReleaseKey]; s != "" && !fleet.IsReleaseKey(s) {
 		bad(fleet.SettingReleaseKey, fmt.Sprintf("%q is no minisign public key", fleet.CutText(s, 80)), "runners that enrol are told none")
 	}

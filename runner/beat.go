@@ -116,7 +116,7 @@ func (r *Runner) heartbeat(full bool) wire.Heartbeat {
 	hb.Slots, hb.Automation, hb.Declining, hb.LimitedBy = now.base, now.automation, now.declining, now.limitedBy
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	hb.Sessions = r.owner.Sessions
+	hb.Sessions, hb.Provision = r.owner.Sessions, r.provisions.view
 	for _, h := range r.ordered() {
 		v := h.attempt.View()
 		hb.Attempts = append(hb.Attempts, wire.AttemptView{

@@ -91,7 +91,7 @@ func (r *Runner) policy() attempt.Policy {
 		Permissions: o.Permissions, Repos: o.Repositories.Allow, Harnesses: slices.Sorted(maps.Keys(o.Harnesses)), Origins: o.Origins,
 		EnvNames: o.EnvNames, Push: o.Push, AllowFile: o.AllowFile, MinFree: int64(o.MinFree),
 		Floors: floors, Models: models, MemoryKept: int64(o.Memory.Keep), MemoryShare: int64(o.Memory.PerSlot),
-		Sessions: o.Sessions, SessionDirs: o.SessionDirs, SessionEnv: o.sessionEnv(),
+		Given: r.given(o), Sessions: o.Sessions, SessionDirs: o.SessionDirs, SessionEnv: o.sessionEnv(),
 		Fetch: func(url string) (int, string) {
 			for _, opt := range o.Repositories.Options {
 				if fleet.MatchURL(opt.Match, url) {
@@ -231,10 +231,15 @@ func (r *Runner) detects(ctx context.Context) {
 				paths[name] = h.Path
 			}
 		}
-		known := r.harnesses
+		for _, what := range fleet.Provisionable() {
+			if p := r.provisions.program(what); p != "" && paths[what] == "" {
+				paths[what] = p
+			}
+		}
+		known, given := r.harnesses, r.given(r.owner)
 		r.mu.Unlock()
 		var slow atomic.Bool
-		found := harness.Detect(ctx, harness.DetectRequest{Env: os.Environ(), Paths: paths, Known: known, Slow: func(name string) {
+		found := harness.Detect(ctx, harness.DetectRequest{Env: os.Environ(), Paths: paths, Given: given, Known: known, Slow: func(name string) {
 			slow.Store(true)
 			r.log.Warn("an agent does not tell its version in time; it is asked again", "harness", name)
 		}})

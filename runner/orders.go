@@ -32,6 +32,7 @@ func (l *link) reconciles(ctx context.Context, s *session, sets <-chan wire.Hear
 				l.r.trouble(err) // what was not done is in the next set again
 			}
 			l.r.takeOffer(s, rep.Update)
+			l.r.takeProvision(s, rep.Provision)
 		case <-ctx.Done():
 			return
 		}

@@ -55,12 +55,13 @@ type Owner struct {
 	Transport    string             `yaml:"transport"` // ws, http or auto; the command line wins
 	KeepScratch  Keep               `yaml:"keep_scratch"`
 	// What ended jobs leave, and the repositories' caches.
-	KeepWorkspaces Keep     `yaml:"keep_workspaces"`
-	KeepRescue     Keep     `yaml:"keep_rescue"`
-	KeepCaches     Keep     `yaml:"keep_caches"`
-	RescueIgnored  []string `yaml:"rescue_ignored"` // files that git ignores and that are saved all the same
-	DiskLimit      Bytes    `yaml:"disk_limit"`     // that the runner's data may take; 0: none
-	BuildOutput    []string `yaml:"build_output"`   // names of directories that builds make again
+	KeepWorkspaces Keep      `yaml:"keep_workspaces"`
+	KeepRescue     Keep      `yaml:"keep_rescue"`
+	KeepCaches     Keep      `yaml:"keep_caches"`
+	RescueIgnored  []string  `yaml:"rescue_ignored"` // files that git ignores and that are saved all the same
+	DiskLimit      Bytes     `yaml:"disk_limit"`     // that the runner's data may take; 0: none
+	BuildOutput    []string  `yaml:"build_output"`   // names of directories that builds make again
+	Provision      Provision `yaml:"provision"`      // what a hub may have installed
 	// Sessions that people have on this machine.
 	Sessions     string            `yaml:"sessions"`      // of agent CLIs on this machine, what of them is told: off, list or full
 	SessionHomes map[string]string `yaml:"session_homes"` // where an agent keeps them, when not where its own settings say
@@ -71,6 +72,14 @@ type Owner struct {
 type Hours struct {
 	Quiet   []string `yaml:"quiet"`   // "22:00-07:00", "Mon-Fri 09:00-17:30", "Sat"
 	Updates []string `yaml:"updates"` // alike: when the runner may update itself; empty: at any time
+}
+
+// Provision says what a hub may have installed below the runner's data directory, and
+// whether it may give credentials along with it.
+type Provision struct {
+	Allow       []string `yaml:"allow"`
+	Credentials bool     `yaml:"credentials"`
+	Hours       []string `yaml:"hours"` // as those of updates; empty: at any time
 }
 
 // Repositories holds the allowlist and what is special about some.
@@ -159,6 +168,7 @@ func DefaultOwner() Owner {
 		Push:   "runner", Updates: "ask", Permissions: fleet.PermWorkspace, MinFree: 1 << 30, Transport: "auto", KeepScratch: Keep(72 * time.Hour),
 		KeepWorkspaces: Keep(24 * time.Hour), KeepRescue: Keep(168 * time.Hour), KeepCaches: Keep(336 * time.Hour),
 		BuildOutput: slices.Clone(buildOutput),
+		Provision:   Provision{Allow: fleet.Provisionable()},
 		Sessions:    fleet.SessionsFull,
 	}
 }
@@ -276,6 +286,16 @@ func (o Owner) check() *ownerError {
 	for _, p := range o.BuildOutput {
 		if p == "" || p == "." || p == ".." || strings.ContainsAny(p, "/\\*?[") || strings.HasPrefix(p, ".git") {
 			return &ownerError{"build_output", p, fmt.Sprintf("%q is no name of a directory", p)}
+		}
+	}
+	for _, w := range o.Provision.Allow {
+		if e := oneOf("allow", w, fleet.Provisionable()...); e != nil {
+			return e
+		}
+	}
+	for _, q := range o.Provision.Hours {
+		if _, err := parseQuiet(q); err != nil {
+			return &ownerError{"hours", q, err.Error()}
 		}
 	}
 	if e := o.checkSessions(); e != nil {

@@ -61,6 +61,7 @@ type Runner struct {
 	formats    format.Table     // of the data directory
 	updates    updates
 	errands    *errands
+	provisions provisions
 
 	storeMu  sync.Mutex
 	store    *worktree.Store
@@ -183,6 +184,7 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 	var failed error // nothing but the hub ends Run with one
 	r.life, r.updates.restart = work, cancel
 	r.recover()
+	r.loadProvisions()
 	r.work.Go(func() {
 		if failed = r.link.run(work); failed != nil {
 			cancel(failed)

@@ -130,14 +130,19 @@ func (g gate) closed() string {
 
 // updatesAt says whether it is a time at which the owner has updates.
 func (o Owner) updatesAt(now time.Time) bool {
-	for _, s := range o.Hours.Updates {
+	return inPeriods(o.Hours.Updates, now)
+}
+
+// inPeriods says whether a time is in one of the periods; none is always.
+func inPeriods(periods []string, now time.Time) bool {
+	for _, s := range periods {
 		if q, err := parseQuiet(s); err == nil {
 			if _, ok := q.until(now); ok {
 				return true
 			}
 		}
 	}
-	return len(o.Hours.Updates) == 0
+	return len(periods) == 0
 }
 
 // takeOffer looks at what the hub offers, and begins an update where everything allows
@@ -159,7 +164,7 @@ func (r *Runner) takeOffer(s *session, o *wire.Offer) {
 	u := &r.updates
 	g := gate{
 		policy: r.owner.Updates, fixed: r.immovable(), key: r.releaseKey() != "", hours: r.owner.updatesAt(time.Now()),
-		approved: approved, idle: len(r.attempts) == 0,
+		approved: approved, idle: len(r.attempts) == 0 && r.provisions.busy == "",
 	}
 	if rel.Version != "" && waits == "" {
 		waits = g.closed()

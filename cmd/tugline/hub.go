@@ -176,9 +176,11 @@ func (a *app) hubSetCommand() *cobra.Command {
   floor_select      what must be free on a runner's disk for automation to be placed there (10GiB)
   floor_start       the same at the checkout and when the harness starts (20GiB)
   alert_webhook     the URL that alerts are posted to
-  release_key       the minisign public key of releases; the first release sets it`,
+  release_key       the minisign public key of releases; the first release sets it
+  auto_provision    what a new runner is given once, such as codex,claude
+  provisioning      off stops that anything is installed on runners`,
 		Example:           "  tugline hub set default_harness codex\n  tugline hub set model_priority codex:gpt-5.2,claude:opus,opencode",
-		ValidArgsFunction: cobra.FixedCompletions([]cobra.Completion{"default_harness", "model_priority", "retry_pause", "floor_select", "floor_start", "alert_webhook", "release_key"}, cobra.ShellCompDirectiveNoFileComp),
+		ValidArgsFunction: cobra.FixedCompletions([]cobra.Completion{"default_harness", "model_priority", "retry_pause", "floor_select", "floor_start", "alert_webhook", "release_key", "auto_provision", "provisioning"}, cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.dial()
 			if err != nil {

@@ -18,7 +18,7 @@ func (a *app) runnerCommand() *cobra.Command {
 		a.runnerSlotsCommand(), a.runnerCordonCommand(), a.runnerDrainCommand(), a.runnerAct("resume", "Give a runner work again that was cordoned or drained", "is given work again"),
 		a.runnerAct("trust", "Settle a conflict of identity: the next to connect is the runner", "is trusted when it connects next"),
 		a.runnerAct("revoke", "Refuse a runner's key; it must enrol anew", "is refused until it enrols anew"),
-		a.runnerUpdateCommand(), a.runnerRingCommand(), a.runnerRemoveCommand(), a.runnerWorkspacesCommand(), a.runnerDiskCommand(),
+		a.runnerUpdateCommand(), a.runnerProvisionCommand(), a.runnerRingCommand(), a.runnerRemoveCommand(), a.runnerWorkspacesCommand(), a.runnerDiskCommand(),
 	)
 }
 

@@ -237,6 +237,9 @@ func (a *app) describeRunner(r *api.Runner, now time.Time) {
 	show("system", r.OS+"/"+r.Arch+", tugline "+r.Version)
 	show("ring", string(r.Ring))
 	show("update", updateText(r))
+	for i := range r.Provisioning {
+		show("installation", provisionText(&r.Provisioning[i]))
+	}
 	show("permissions", "up to "+string(r.Permissions))
 	show("labels", labelText(r.Labels))
 	show("enrolled", ago(now, &r.EnrolledAt))

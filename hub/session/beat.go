@@ -3,6 +3,7 @@ package session
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"reflect"
 	"time"
 
@@ -71,12 +72,21 @@ func (x *session) heartbeat(body []byte) ([]byte, error) {
 			s.cfg.OnErrand(x.runner, d)
 		}
 	}
+	if hb.Provision != nil {
+		if cmd := s.cfg.OnProvision(v, x.runner, *hb.Provision); cmd != nil {
+			x.once(fleet.Fence{Index: provisioning}, 0, cmd)
+		}
+	}
 	x.tell(r, v, hb)
 	if changed {
 		s.cfg.OnBeat(x.runner)
 	}
 	return x.reply(v, open, hb.Attempts, interval)
 }
+
+// provisioning is what stands for an attempt where installations are proposed; no entry
+// has that index.
+const provisioning = math.MaxUint64
 
 // interval is how long the runner may wait until its next heartbeat: short while
 // an attempt concerns it, else longer the more runners there are.

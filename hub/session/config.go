@@ -75,6 +75,11 @@ type Config struct {
 	Errands  func(fleet.RunnerID) []wire.Errand
 	OnErrand func(fleet.RunnerID, wire.ErrandDone)
 
+	// Provision gives the installation that a runner is to make, or nil, and OnProvision
+	// what is to be recorded of how one goes there, or nil. Neither may wait.
+	Provision   func(state.View, *fleet.Runner) *wire.Provision
+	OnProvision func(state.View, fleet.RunnerID, wire.ProvisionView) state.Command
+
 	ActiveInterval time.Duration // between heartbeats while an attempt is open; default 5 s
 	IdleInterval   time.Duration // otherwise; default 10 s, at most 30 s
 	OrderLife      time.Duration // how long an order may be obeyed; default 10 min
@@ -156,6 +161,12 @@ func (c *Config) validate() error {
 	}
 	if c.Errands == nil {
 		c.Errands = func(fleet.RunnerID) []wire.Errand { return nil }
+	}
+	if c.Provision == nil {
+		c.Provision = func(state.View, *fleet.Runner) *wire.Provision { return nil }
+	}
+	if c.OnProvision == nil {
+		c.OnProvision = func(state.View, fleet.RunnerID, wire.ProvisionView) state.Command { return nil }
 	}
 	if c.OnErrand == nil {
 		c.OnErrand = func(fleet.RunnerID, wire.ErrandDone) {}

@@ -26,6 +26,7 @@ func (x *session) reply(v state.View, open []state.Open, views []wire.AttemptVie
 	}
 	if r, ok := v.Runner(x.runner); ok {
 		rep.Keys, rep.Limits, rep.Update = x.news(keys, r), x.limits(v, r), s.offer(keys, v, r)
+		rep.Provision = s.install(keys, v, r)
 	}
 	rep.Hubs, rep.Mesh = x.hubNews(), x.tunnels(v)
 	if es := s.cfg.Errands(x.runner); len(es) > 0 {

@@ -22,3 +22,19 @@ func (s *Server) offer(keys *Keys, v state.View, r *fleet.Runner) *wire.Offer {
 	}
 	return &wire.Offer{Order: signed, Body: raw}
 }
+
+// install signs the installation that a runner is to make.
+func (s *Server) install(keys *Keys, v state.View, r *fleet.Runner) *wire.Offer {
+	p := s.cfg.Provision(v, r)
+	if p == nil {
+		return nil
+	}
+	signed, raw, err := s.signed(keys, wire.Order{
+		Runner: r.ID, ID: wire.OrderProvision + "/" + p.ID, Kind: wire.OrderProvision, Critical: []string{"what", "version", "credentials", "preserve_auth"},
+	}, p)
+	if err != nil {
+		s.cfg.Logger.Error("sign installation", "runner", r.ID, "id", p.ID, "err", err)
+		return nil
+	}
+	return &wire.Offer{Order: signed, Body: raw}
+}

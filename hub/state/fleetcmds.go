@@ -262,6 +262,9 @@ func (c *Enrol) apply(t *txn) Result {
 	n.Consumed[key] = r.ID
 	t.insert(tableTickets, &n)
 	t.putRunner(r)
+	if k.For == "" {
+		t.provisionNew(r)
+	}
 	return Result{ID: string(r.ID)}
 }
 
@@ -419,6 +422,7 @@ func (c *RemoveRunner) apply(t *txn) Result {
 	}
 	r.Removed = true
 	t.forgetRunner(r.ID)
+	t.forgetProvisions(r.ID)
 	t.putRunner(r)
 	return Result{ID: string(r.ID)}
 }

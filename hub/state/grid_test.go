@@ -402,7 +402,9 @@ func TestGrid(t *testing.T) {
 		switch kinds[k]().(type) {
 		case *InitCluster, *Set, *CreateToken, *RevokeToken, *CreateTicket, *ActivateKeys, *SilenceRunner, *AdmitNode, *UpdateNode, *RemoveNode,
 			*SetSlots, *HoldRunner, *RecordHealth, *SettleAlert, *RaiseAlert, *ResetCircuit, *OpenCircuit, *ReleaseProbe, *SetBudget,
-			*AddRelease, *RemoveRelease, *SetRing, *WantRelease, *RecordProgress, *MoveRelease, *SignIn, *SignOut, *AddPasskey, *RemovePasskey: // know nothing of jobs
+			*AddRelease, *RemoveRelease, *SetRing, *WantRelease, *RecordProgress, *MoveRelease,
+			*QueueProvision, *DeliverProvision, *EndProvision, *CancelProvision,
+			*SignIn, *SignOut, *AddPasskey, *RemovePasskey: // know nothing of jobs
 		default:
 			if !used[k] {
 				t.Errorf("command %T is not in the grid", kinds[k]())

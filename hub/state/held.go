@@ -16,6 +16,8 @@ func generation(k Kind) uint16 {
 		return 5
 	case 59, 60, 61, 62, 63, 64:
 		return releasesGeneration
+	case 65, 66, 67, 68:
+		return provisionsGeneration
 	case 75, 76, 77, 78:
 		return browserGeneration
 	}
@@ -46,6 +48,10 @@ func Held(c Command, nodes []*fleet.HubNode) (node string, held bool) {
 	switch c := c.(type) {
 	case *UpdateNode:
 		return behind(g, nodes, c)
+	case *Set:
+		if c.Name == fleet.SettingAutoProvision || c.Name == fleet.SettingProvisioning {
+			g = provisionsGeneration
+		}
 	case *SubmitJob:
 		switch {
 		case c.Spec.Session != nil:

@@ -28,6 +28,7 @@ var oldLogs = []struct {
 	{"log-circuits", writeCircuitsLog},
 	{"log-v3", writeRulesLog},
 	{"log-releases", writeReleasesLog},
+	{"log-provisions", writeProvisionsLog},
 	{"log-browsers", writeBrowsersLog},
 	{"log-passkeys", writePasskeysLog},
 }

@@ -113,6 +113,7 @@ var schema = &memdb.DBSchema{Tables: map[string]*memdb.TableSchema{
 	tablePasskeys: table(tablePasskeys, idx("id", func(p *fleet.Passkey) string { return p.ID }), multi("token", func(p *fleet.Passkey) string { return string(p.Token) })),
 
 	tableReleases:   table(tableReleases, idx("id", func(r *fleet.Release) string { return r.Version })),
+	tableProvisions: table(tableProvisions, idx("id", func(p *fleet.Provision) string { return p.ID }), multi("runner", func(p *fleet.Provision) string { return string(p.Runner) })),
 	tableFootprints: table(tableFootprints, idx("id", func(f *Footprint) string { return f.Cache })),
 }}
 

@@ -45,6 +45,7 @@ var tables = []struct {
 	{tableBudgets, func() any { return new(fleet.Budget) }},
 	{tableFootprints, func() any { return new(Footprint) }},
 	{tableReleases, func() any { return new(fleet.Release) }},
+	{tableProvisions, func() any { return new(fleet.Provision) }},
 	{tableSignIns, func() any { return new(fleet.SignIn) }},
 	{tablePasskeys, func() any { return new(fleet.Passkey) }},
 }

@@ -40,7 +40,7 @@ func TestEveryOperationAsksForItsRole(t *testing.T) {
 		if o.spec["x-role"] != string(need) {
 			t.Errorf("%s: the document says role %v; want %s", o.id, o.spec["x-role"], need)
 		}
-		path := strings.NewReplacer("{id}", "nothing", "{name}", "default_harness", "{origin}", "manual", "{sid}", "nothing", "{node}", "n-test", "{sha256}", strings.Repeat("0", 64)).Replace(o.path)
+		path := strings.NewReplacer("{id}", "nothing", "{name}", "default_harness", "{origin}", "manual", "{sid}", "nothing", "{node}", "n-test", "{pid}", "nothing", "{sha256}", strings.Repeat("0", 64)).Replace(o.path)
 		try := func(who, token string, status int, code fleet.Code) {
 			t.Helper()
 			r := request{method: o.method, path: path, token: token}

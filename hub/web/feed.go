@@ -202,7 +202,7 @@ func (f *feed) lose(index uint64, why string) {
 // staleNames are what the page asks for anew, by what changed.
 var staleNames = map[string]string{
 	"setting": "settings", "token": "tokens", "ticket": "tickets", "node": "members", "orphan": "orphans", "epoch": "epoch",
-	"keys": "keys", "release": "releases", "budget": "budgets", "sign_in": "sign_ins",
+	"keys": "keys", "release": "releases", "budget": "budgets", "provision": "provisions", "sign_in": "sign_ins",
 }
 
 // add takes in one change.

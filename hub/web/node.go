@@ -48,7 +48,7 @@ func (s *Server) nodeRoutes() {
 	set := op(http.MethodPut, "/v1/settings/{name}", "set-setting", "Change a setting", fleet.RoleAdmin)
 	set.DefaultStatus = http.StatusNoContent
 	huma.Register(s.api, set, wrap(s, func(ctx context.Context, in *struct {
-		Name string `path:"name" enum:"default_harness,floor_select,floor_start,retry_pause,model_priority,alert_webhook,release_key"`
+		Name string `path:"name" enum:"default_harness,floor_select,floor_start,retry_pause,model_priority,alert_webhook,release_key,auto_provision,provisioning"`
 		Body struct {
 			Value string `json:"value" doc:"empty removes it"`
 		}

@@ -158,6 +158,7 @@ var roles = map[string]fleet.Role{
 	"get-health": fleet.RoleViewer, "list-sessions": fleet.RoleOperator, "get-session": fleet.RoleOperator, "set-slots": fleet.RoleAdmin, "list-alerts": fleet.RoleViewer,
 	"list-releases": fleet.RoleViewer, "add-release": fleet.RoleAdmin, "offer-release": fleet.RoleAdmin, "remove-release": fleet.RoleAdmin,
 	"update-runner": fleet.RoleAdmin, "set-ring": fleet.RoleAdmin,
+	"list-provisioning": fleet.RoleViewer, "provision-runner": fleet.RoleOperator, "cancel-provisioning": fleet.RoleOperator,
 	"list-budgets": fleet.RoleViewer, "set-budget": fleet.RoleAdmin, "remove-budget": fleet.RoleAdmin,
 	"list-circuits": fleet.RoleViewer, "reset-circuit": fleet.RoleOperator, "open-circuit": fleet.RoleOperator,
 	"trust-runner": fleet.RoleAdmin, "revoke-runner": fleet.RoleAdmin, "remove-runner": fleet.RoleAdmin,

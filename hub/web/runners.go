@@ -113,6 +113,7 @@ func (s *Server) showRunner(v state.View, r *fleet.Runner, p fleet.Presence) api
 		out.State = "online"
 	}
 	out.Slots = slotsOf(r, p)
+	out.Provisioning = provisioned(v, r.ID)
 	for _, o := range v.OpenOf(r.ID) {
 		out.Jobs = append(out.Jobs, o.Job.ID)
 		if o.Attempt.HoldsSlot() {

@@ -34,6 +34,18 @@ var settings = map[string]func(*Server, string) error{
 		}
 		return checkChoices(fleet.SettingModelPriority, list, s.knownHarness)
 	},
+	fleet.SettingAutoProvision: func(_ *Server, v string) error {
+		if _, ok := fleet.ParseAutoProvision(v); !ok {
+			return wrong(fleet.BadRequest, "%s %s is no list of %s, with commas between", fleet.SettingAutoProvision, quote(v), strings.Join(fleet.Provisionable(), ", "))
+		}
+		return nil
+	},
+	fleet.SettingProvisioning: func(_ *Server, v string) error {
+		if v != fleet.ProvisioningSwitchOff {
+			return wrong(fleet.BadRequest, "%s %s: want off, or an empty value, which allows it", fleet.SettingProvisioning, quote(v))
+		}
+		return nil
+	},
 	fleet.SettingReleaseKey: func(_ *Server, v string) error {
 		if !fleet.IsReleaseKey(v) {
 			return wrong(fleet.BadRequest, "%s %s is no minisign public key, such as RWQ… with 56 characters", fleet.SettingReleaseKey, quote(v))

@@ -137,7 +137,7 @@ func TestNothingWithoutACredential(t *testing.T) {
 	_, ops := w.document()
 	tried := 0
 	for _, o := range ops {
-		path := strings.NewReplacer("{id}", "lead", "{name}", "default_harness", "{origin}", "manual", "{sid}", "nothing", "{node}", "n-test", "{sha256}", strings.Repeat("0", 64)).Replace(o.path)
+		path := strings.NewReplacer("{id}", "lead", "{name}", "default_harness", "{origin}", "manual", "{sid}", "nothing", "{node}", "n-test", "{pid}", "nothing", "{sha256}", strings.Repeat("0", 64)).Replace(o.path)
 		try := func(who string, header map[string]string, want int) {
 			t.Helper()
 			tried++

@@ -86,6 +86,12 @@ type Config struct {
 	Sessions     func(ctx context.Context, r fleet.RunnerID) (fleet.CLISessions, error)
 	LastSessions func(r fleet.RunnerID) (all fleet.CLISessions, age time.Duration, ok bool)
 	Session      func(ctx context.Context, r fleet.RunnerID, id string, messages int) (fleet.CLITranscript, error)
+	// GiveCredentials seals values for an installation on a runner and keeps them for it;
+	// ProvisionStanding says what one waits for, and whether its credentials are gone.
+	// Nudge has a runner beat at once. They are asked on the leader. nil: nothing is kept.
+	GiveCredentials   func(r *fleet.Runner, id string, values map[string]string) error
+	ProvisionStanding func(*fleet.Provision) (waits string, gone bool)
+	Nudge             func(fleet.RunnerID)
 	// AcceptClock takes a person's word for the clock of the leader's machine.
 	AcceptClock func(ctx context.Context, who state.Head) (api.Clock, error)
 	// Ticket writes a join ticket around a secret; the command is what to paste.
@@ -219,6 +225,7 @@ func New(c Config) *Server {
 	s.blobRoutes()
 	s.fleetRoutes()
 	s.sessionRoutes()
+	s.provisionRoutes()
 	s.signInRoutes()
 	s.passkeyRoutes()
 	s.keyRoutes()

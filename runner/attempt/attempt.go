@@ -329,6 +329,9 @@ func (a *Attempt) Job() fleet.JobID { return a.asg.Job }
 // Fence gives the attempt's authority.
 func (a *Attempt) Fence() fleet.Fence { return a.asg.Fence }
 
+// Harness gives what the attempt is made with.
+func (a *Attempt) Harness() string { return a.asg.Spec.Harness }
+
 // Automated says whether the job was asked for by an automation.
 func (a *Attempt) Automated() bool { return a.asg.Spec.Automated() }
 

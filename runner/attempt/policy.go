@@ -27,6 +27,7 @@ type Policy struct {
 	Fetch       func(url string) (depth int, filter string) // what is special about a repository; may be nil
 	Sessions    string                                      // what may be told of this machine's own sessions: off, list or full
 	SessionDirs []string                                    // in and below which one may be gone on with
+	Given       map[string][]string                         // by harness: credentials that it is started with, as NAME=value
 	SessionEnv  map[string][]string                         // by harness: variables by which it finds them
 }
 

@@ -208,7 +208,7 @@ func (a *Attempt) makeReady(ctx context.Context) (ready readiness, err error) {
 			return ready, fmt.Errorf("make attempt directory: %w", err)
 		}
 	}
-	ready.env = buildEnv(a.host.Environ(), policy, spec, secrets, marks).with(policy.sessionEnv(spec))
+	ready.env = buildEnv(slices.Concat(a.host.Environ(), policy.Given[spec.Harness]), policy, spec, secrets, marks).with(policy.sessionEnv(spec))
 	if policy.Push == "agent" && ready.tree != nil {
 		ready.env.hidden = append(ready.env.hidden, a.hiddenCredentials()...)
 	}

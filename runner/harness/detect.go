@@ -37,7 +37,9 @@ type DetectRequest struct {
 	Env   []string          // the service's own environment
 	Paths map[string]string // by harness name: the owner's absolute paths, instead of a search
 	Home  string            // "" is HOME of Env
-	All   bool              // tell those too that are missing or do not run: they have no Path, and Detail says why
+	// Given is put over Env for one harness alone, by its name.
+	Given map[string][]string
+	All   bool // tell those too that are missing or do not run: they have no Path, and Detail says why
 	// Known is what an earlier look found: a CLI that is still there and only does not
 	// answer in time is told as it was.
 	Known []Found
@@ -60,7 +62,7 @@ func Detect(ctx context.Context, r DetectRequest) []Found {
 	var wg sync.WaitGroup
 	for i, h := range catalogue {
 		wg.Go(func() {
-			p := &probe{ctx: ctx, env: r.Env, home: r.Home, patience: cmp.Or(r.Patience, probeTime)}
+			p := &probe{ctx: ctx, env: append(slices.Clone(r.Env), r.Given[h.Name]...), home: r.Home, patience: cmp.Or(r.Patience, probeTime)}
 			f, err := h.detect(p, r.Paths[h.Name])
 			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 				if r.Slow != nil {

@@ -33,7 +33,7 @@ type FeedChanges struct {
 	Circuits     []Circuit        `json:"circuits,omitempty"`
 	CircuitsGone []string         `json:"circuits_gone,omitempty"`
 	Alerts       []fleet.Alert    `json:"alerts,omitempty" doc:"that are new, or of which more is known"`
-	Stale        []string         `json:"stale,omitempty" doc:"to be asked for anew: jobs, runners, circuits (too many changed to tell each), settings, tokens, tickets, members, orphans, epoch, keys, releases, budgets, sign_ins, audit, other"`
+	Stale        []string         `json:"stale,omitempty" doc:"to be asked for anew: jobs, runners, circuits (too many changed to tell each), settings, tokens, tickets, members, orphans, epoch, keys, releases, budgets, provisions, sign_ins, audit, other"`
 }
 
 // FeedPresence is what changed of runners beside the log.

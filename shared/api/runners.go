@@ -8,29 +8,30 @@ import (
 
 // Runner is a runner with its presence.
 type Runner struct {
-	ID          fleet.RunnerID      `json:"id"`
-	Name        string              `json:"name"`
-	State       string              `json:"state"` // online, stale, offline, refused, revoked; unknown: no node has seen it lately
-	LastBeat    *time.Time          `json:"last_heartbeat"`
-	Slots       Slots               `json:"slots"`
-	Hold        *Hold               `json:"hold"`   // a person keeps new work from it; null: nobody does now
-	Health      RunnerHealth        `json:"health"` // of its machine
-	Conflict    string              `json:"conflict,omitempty"`
-	Declining   string              `json:"declining,omitempty"`
-	Labels      map[string]string   `json:"labels"`
-	Version     string              `json:"version"`
-	Ring        fleet.Ring          `json:"ring" doc:"of updates: canary, early or all"`
-	Wanted      *fleet.Wanted       `json:"wanted,omitempty" doc:"a release that a person asked for on it"`
-	Update      *fleet.RunnerUpdate `json:"update,omitempty" doc:"what it says of its own updates"`
-	OS          string              `json:"os"`
-	Arch        string              `json:"arch"`
-	Permissions fleet.Permissions   `json:"permissions"`
-	Harnesses   []fleet.HarnessInfo `json:"harnesses"`
-	Alerts      []string            `json:"alerts,omitempty"`
-	Transport   string              `json:"transport,omitempty"`
-	Address     string              `json:"address,omitempty"` // that it connects from; behind a trusted proxy, as the proxy says
-	EnrolledAt  time.Time           `json:"enrolled_at"`
-	Jobs        []fleet.JobID       `json:"jobs"`
+	ID           fleet.RunnerID      `json:"id"`
+	Name         string              `json:"name"`
+	Provisioning []Provision         `json:"provisioning,omitempty" doc:"of each program the last installation that was asked for"`
+	State        string              `json:"state"` // online, stale, offline, refused, revoked; unknown: no node has seen it lately
+	LastBeat     *time.Time          `json:"last_heartbeat"`
+	Slots        Slots               `json:"slots"`
+	Hold         *Hold               `json:"hold"`   // a person keeps new work from it; null: nobody does now
+	Health       RunnerHealth        `json:"health"` // of its machine
+	Conflict     string              `json:"conflict,omitempty"`
+	Declining    string              `json:"declining,omitempty"`
+	Labels       map[string]string   `json:"labels"`
+	Version      string              `json:"version"`
+	Ring         fleet.Ring          `json:"ring" doc:"of updates: canary, early or all"`
+	Wanted       *fleet.Wanted       `json:"wanted,omitempty" doc:"a release that a person asked for on it"`
+	Update       *fleet.RunnerUpdate `json:"update,omitempty" doc:"what it says of its own updates"`
+	OS           string              `json:"os"`
+	Arch         string              `json:"arch"`
+	Permissions  fleet.Permissions   `json:"permissions"`
+	Harnesses    []fleet.HarnessInfo `json:"harnesses"`
+	Alerts       []string            `json:"alerts,omitempty"`
+	Transport    string              `json:"transport,omitempty"`
+	Address      string              `json:"address,omitempty"` // that it connects from; behind a trusted proxy, as the proxy says
+	EnrolledAt   time.Time           `json:"enrolled_at"`
+	Jobs         []fleet.JobID       `json:"jobs"`
 	Seen
 }
 

@@ -17,6 +17,8 @@ const (
 	SettingModelPriority = "model_priority" // choices, in the order in which jobs fall forward along them
 	SettingAlertWebhook  = "alert_webhook"  // URL that alerts are posted to
 	SettingReleaseKey    = "release_key"    // minisign public key that programs of releases are signed by
+	SettingAutoProvision = "auto_provision" // what a new runner is given once, see ParseAutoProvision
+	SettingProvisioning  = "provisioning"   // off stops that anything is installed on runners
 )
 
 // Bounds of settings.

@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "rewrite golden files and the vectors in
 // messages lists every message that crosses the wire.
 var messages = []any{
 	Challenge{}, Hello{}, Welcome{}, Goodbye{}, Heartbeat{}, HeartbeatReply{}, Report{}, ReportAck{},
-	Output{}, OutputAck{}, Permit{}, PermitReply{}, Restarting{}, Live{}, Order{}, Assignment{}, Stop{}, Renew{}, Update{},
+	Output{}, OutputAck{}, Permit{}, PermitReply{}, Restarting{}, Live{}, Order{}, Assignment{}, Stop{}, Renew{}, Update{}, Provision{}, ProvisionView{},
 	Enrol{}, Enrolled{}, Problem{}, Ticket{}, AskSession{},
 }
 

@@ -103,6 +103,8 @@ type Heartbeat struct {
 
 	Sessions string       `json:"sessions,omitempty"` // off, list or full: what the owner lets be told of sessions of agent CLIs; absent: this version tells none
 	Errands  []ErrandDone `json:"errands,omitempty"`  // answers
+
+	Provision *ProvisionView `json:"provision,omitempty"` // how the installation goes that the hub offers
 }
 
 // AttemptView is one attempt as the runner holds it.
@@ -133,6 +135,8 @@ type HeartbeatReply struct {
 	Limits   *fleet.Limits `json:"limits,omitempty"` // in the first of a session, and where they have changed in it
 	Update   *Offer        `json:"update,omitempty"` // a release that the runner is to have, for as long as it does not
 	Errands  []Errand      `json:"errands,omitempty"`
+
+	Provision *Offer `json:"provision,omitempty"` // an installation that is to be made, until its outcome is recorded
 }
 
 // Intent is what the hub wants of an attempt.
@@ -173,16 +177,16 @@ type Order struct {
 	Job      fleet.JobID    `json:"job,omitempty"`
 	Fence    fleet.Fence    `json:"fence"`
 	ID       string         `json:"id"`
-	Kind     string         `json:"kind"` // assign, stop, renew, update
+	Kind     string         `json:"kind"` // assign, stop, renew, update, provision
 	Body     fleet.Digest   `json:"body"` // digest of the body's bytes
 	NotAfter time.Time      `json:"not_after"`
 	Critical []string       `json:"critical,omitempty"` // body fields a runner must know or refuse
 }
 
-// Offer is an update order with its body.
+// Offer is an update or a provision order with its body.
 type Offer struct {
 	Order Signed `json:"order"`
-	Body  []byte `json:"body"` // exact bytes that the order's digest covers: JSON of an Update
+	Body  []byte `json:"body"` // exact bytes that the order's digest covers: JSON of an Update or a Provision
 }
 
 // Update is the body of an update order. The program is a blob; it is signed by the key
@@ -200,10 +204,11 @@ type Update struct {
 
 // The kinds of order that this version knows.
 const (
-	OrderUpdate = "update"
-	OrderAssign = "assign"
-	OrderStop   = "stop"
-	OrderRenew  = "renew"
+	OrderUpdate    = "update"
+	OrderProvision = "provision"
+	OrderAssign    = "assign"
+	OrderStop      = "stop"
+	OrderRenew     = "renew"
 )
 
 // Stop is the body of a stop order.

@@ -151,6 +151,8 @@ var knownFields = sync.OnceValue(func() map[string][]string {
 		OrderStop:   fields(reflect.TypeFor[Stop](), "", 3),
 		OrderRenew:  fields(reflect.TypeFor[Renew](), "", 3),
 		OrderUpdate: fields(reflect.TypeFor[Update](), "", 3),
+
+		OrderProvision: fields(reflect.TypeFor[Provision](), "", 3),
 	}
 })
 
