@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"tugline.dev/tugline/consensus"
@@ -51,10 +52,12 @@ func (h *Hub) newWeb() *web.Server {
 	runners := http.NewServeMux()
 	h.sessions.Register(runners)
 	c := web.Config{
-		Log: h.entries, Feed: changes{h.feed}, Spool: h.copies, Blobs: h.copies.Blobs(),
+		Node: h.id.Node, Log: h.entries, Feed: changes{h.feed}, Spool: h.copies, Blobs: h.copies.Blobs(),
 		Derive: h.secrets.derive, Proxies: h.cfg.TrustedProxies, ProxiesOnly: h.cfg.inTheClear(),
 		Presence: h.sessions.Presence, Status: h.status, Ready: h.serves, AcceptClock: h.acceptClock, Settled: h.isSettled, Ticket: h.ticket, Now: h.entries.now,
-		Keys: h.showKeys, Rotate: h.rotate, RotateMesh: h.RotateMesh, Runners: runners, Version: h.cfg.Version, Logger: h.log,
+		URL: h.url, PublicURL: strings.TrimSuffix(h.cfg.PublicURL, "/"),
+		OwnCA: !h.cfg.plain() && h.cfg.TLSCert == "" && len(h.cfg.TrustedProxies) == 0,
+		Keys:  h.showKeys, Rotate: h.rotate, RotateMesh: h.RotateMesh, Runners: runners, Version: h.cfg.Version, Logger: h.log,
 		HealthHistory:   h.healthHistory,
 		GiveCredentials: h.provisions.give, ProvisionStanding: h.provisions.standing, Nudge: func(r fleet.RunnerID) { h.sessions.Nudge(r) },
 		Sessions: h.errands.sessions, LastSessions: h.errands.last, Session: h.errands.session,

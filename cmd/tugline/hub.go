@@ -202,6 +202,8 @@ func (a *app) hubSetCommand() *cobra.Command {
 func (a *app) hubAuditCommand() *cobra.Command {
 	var limit int
 	var before uint64
+	var since time.Duration
+	filters := map[string]*string{"actor": new(string), "command": new(string), "subject": new(string)}
 	c := &cobra.Command{
 		Use: "audit", Short: "Who did what, newest first", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -211,6 +213,14 @@ func (a *app) hubAuditCommand() *cobra.Command {
 			q := url.Values{"limit": {strconv.Itoa(limit)}}
 			if before > 0 {
 				q.Set("before", strconv.FormatUint(before, 10))
+			}
+			for name, value := range filters {
+				if *value != "" {
+					q.Set(name, *value)
+				}
+			}
+			if since > 0 {
+				q.Set("since", time.Now().Add(-since).UTC().Format(time.RFC3339))
 			}
 			var rs api.AuditRecords
 			if done, err := a.answer(cmd.Context(), reading("/v1/audit", q), &rs); done {
@@ -228,5 +238,9 @@ func (a *app) hubAuditCommand() *cobra.Command {
 	}
 	c.Flags().IntVar(&limit, "limit", 100, "at most `N`, up to 500")
 	c.Flags().Uint64Var(&before, "before", 0, "only records before this `INDEX`")
+	c.Flags().StringVar(filters["actor"], "actor", "", "only what this `ACTOR` did: a token's id or name, or hub")
+	c.Flags().StringVar(filters["command"], "command", "", "only this `COMMAND`, such as job.cancel, or all that begin with it, such as job.")
+	c.Flags().StringVar(filters["subject"], "subject", "", "only what was done to this `ID`")
+	c.Flags().DurationVar(&since, "since", 0, "only the last `TIME`, such as 24h")
 	return a.jsonFlag(c)
 }

@@ -72,7 +72,7 @@ func newOffice(t testing.TB) *office {
 		}
 		t.Cleanup(func() { copies.Close() })
 		d.web = web.New(web.Config{
-			Log: d, Feed: d, Spool: copies, Blobs: copies.Blobs(), Peers: n2p{n}, Version: "test",
+			Node: n.id, Log: d, Feed: d, Spool: copies, Blobs: copies.Blobs(), Peers: n2p{n}, Version: "test",
 			Presence: func() []fleet.Presence { all, _, _ := n.Peers.Presence(); return all },
 			Seen:     func() (string, time.Duration) { _, from, age := n.Peers.Presence(); return from, age },
 			Status:   func() api.Status { return api.Status{Node: n.id, Leader: *n.leader.Load()} },

@@ -86,7 +86,7 @@ func (c *CreateToken) apply(t *txn) Result {
 	return Result{ID: string(k.ID)}
 }
 
-// RevokeToken ends a token at once. The last admin token that works is kept.
+// RevokeToken ends a token at once, and the browsers' sessions and passkeys of it. The last admin token that works is kept.
 type RevokeToken struct {
 	ID fleet.TokenID `json:"id"`
 }
@@ -114,6 +114,7 @@ func (c *RevokeToken) apply(t *txn) Result {
 	n := *k
 	n.Revoked = true
 	t.insert(tableTokens, &n)
+	t.signOutAll(n.ID)
 	t.changed(Change{What: "token"})
 	return Result{ID: string(c.ID)}
 }

@@ -27,6 +27,8 @@ func seeds(t testing.TB) [][]byte {
 	ofTheCluster(g)
 	ofMachines(g)
 	ofPlacement(g)
+	ofBrowsers(g)
+	ofPasskeys(g)
 	return g.log
 }
 

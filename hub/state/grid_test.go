@@ -403,7 +403,8 @@ func TestGrid(t *testing.T) {
 		case *InitCluster, *Set, *CreateToken, *RevokeToken, *CreateTicket, *ActivateKeys, *SilenceRunner, *AdmitNode, *UpdateNode, *RemoveNode,
 			*SetSlots, *HoldRunner, *RecordHealth, *SettleAlert, *RaiseAlert, *ResetCircuit, *OpenCircuit, *ReleaseProbe, *SetBudget,
 			*AddRelease, *RemoveRelease, *SetRing, *WantRelease, *RecordProgress, *MoveRelease,
-			*QueueProvision, *DeliverProvision, *EndProvision, *CancelProvision: // know nothing of jobs
+			*QueueProvision, *DeliverProvision, *EndProvision, *CancelProvision,
+			*SignIn, *SignOut, *AddPasskey, *RemovePasskey: // know nothing of jobs
 		default:
 			if !used[k] {
 				t.Errorf("command %T is not in the grid", kinds[k]())

@@ -18,6 +18,8 @@ func generation(k Kind) uint16 {
 		return releasesGeneration
 	case 65, 66, 67, 68:
 		return provisionsGeneration
+	case 75, 76, 77, 78:
+		return browserGeneration
 	}
 	return 1
 }

@@ -29,6 +29,8 @@ var oldLogs = []struct {
 	{"log-v3", writeRulesLog},
 	{"log-releases", writeReleasesLog},
 	{"log-provisions", writeProvisionsLog},
+	{"log-browsers", writeBrowsersLog},
+	{"log-passkeys", writePasskeysLog},
 }
 
 // TestOldLogs replays committed logs to the states that they led to when they were

@@ -233,8 +233,8 @@ func TestHeld(t *testing.T) {
 			t.Errorf("packs, %s: held %v, want %v", c.name, held, c.want)
 		}
 	}
-	if Newest() != sessionGeneration {
-		t.Errorf("the newest generation is %d, want %d", Newest(), sessionGeneration)
+	if Newest() != browserGeneration {
+		t.Errorf("the newest generation is %d, want %d", Newest(), browserGeneration)
 	}
 	for _, k := range Kinds() { // those of the first log are of the first generation
 		if old := k <= 21 || k >= 32 && k <= 41 || k == 48; old != (generation(k) == 1) {

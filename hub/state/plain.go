@@ -202,7 +202,7 @@ func (s *scanner) fence(name string) (f fleet.Fence) {
 
 func (c *SubmitJob) print(w *printer) {
 	sp := &c.Spec
-	w.bad = sp.Repo != nil || len(sp.Require)+len(sp.Env)+len(sp.Secrets) > 0 || sp.Timeouts != (fleet.Timeouts{}) || ruled(sp) || sp.Session != nil
+	w.bad = sp.Repo != nil || len(sp.Require)+len(sp.Env)+len(sp.Secrets) > 0 || sp.Timeouts != (fleet.Timeouts{}) || ruled(sp) || sp.Session != nil || c.Title != ""
 	w.text(`{"id":`, string(c.ID))
 	w.text(`,"spec":{"kind":`, string(sp.Kind))
 	w.text(`,"origin":{"kind":`, sp.Origin.Kind)

@@ -12,7 +12,7 @@ var _ = register(func() Command { return new(Expire) })
 
 // Expire deletes what has reached its end: the named job records, idempotency
 // keys older than a day, audit records older than AuditAge, tickets a day past their
-// end, orphans that were settled long ago. At most Limit of each go in one entry, so
+// end, browsers' sessions at their end, orphans that were settled long ago. At most Limit of each go in one entry, so
 // that none is long.
 type Expire struct {
 	Jobs     []fleet.JobID `json:"jobs,omitempty"`
@@ -74,6 +74,7 @@ func (c *Expire) apply(t *txn) Result {
 	}
 	t.expireCircuits(c.Limit)
 	t.forgetFootprints(c.Limit)
+	t.expireSignIns(c.Limit)
 	return Result{}
 }
 
@@ -179,6 +180,14 @@ func verb(c Command) string {
 		return "token.create"
 	case *RevokeToken:
 		return "token.revoke"
+	case *SignIn:
+		return "session.begin"
+	case *SignOut:
+		return "session.end"
+	case *AddPasskey:
+		return "passkey.add"
+	case *RemovePasskey:
+		return "passkey.remove"
 	case *CreateTicket:
 		return "ticket.create"
 	case *Enrol:

@@ -109,6 +109,9 @@ var schema = &memdb.DBSchema{Tables: map[string]*memdb.TableSchema{
 	tableBudgets:  table(tableBudgets, idx("id", func(b *fleet.Budget) string { return b.Origin })),
 	tableKeys:     table(tableKeys, idx("id", func(k *fleet.ClusterKey) string { return keyID(k.Kind, k.Generation) })),
 
+	tableSignIns:  table(tableSignIns, idx("id", func(s *fleet.SignIn) string { return s.ID }), multi("hash", func(s *fleet.SignIn) string { return string(s.Hash) }), multi("token", func(s *fleet.SignIn) string { return string(s.Token) })),
+	tablePasskeys: table(tablePasskeys, idx("id", func(p *fleet.Passkey) string { return p.ID }), multi("token", func(p *fleet.Passkey) string { return string(p.Token) })),
+
 	tableReleases:   table(tableReleases, idx("id", func(r *fleet.Release) string { return r.Version })),
 	tableProvisions: table(tableProvisions, idx("id", func(p *fleet.Provision) string { return p.ID }), multi("runner", func(p *fleet.Provision) string { return string(p.Runner) })),
 	tableFootprints: table(tableFootprints, idx("id", func(f *Footprint) string { return f.Cache })),

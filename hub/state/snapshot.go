@@ -46,6 +46,8 @@ var tables = []struct {
 	{tableFootprints, func() any { return new(Footprint) }},
 	{tableReleases, func() any { return new(fleet.Release) }},
 	{tableProvisions, func() any { return new(fleet.Provision) }},
+	{tableSignIns, func() any { return new(fleet.SignIn) }},
+	{tablePasskeys, func() any { return new(fleet.Passkey) }},
 }
 
 // Snapshot freezes the state and gives a function that writes it: one line of JSON

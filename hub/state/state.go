@@ -102,7 +102,7 @@ func (r Result) Err() error {
 
 // Change is one thing that an entry changed, for the feed.
 type Change struct {
-	What    string         `json:"what"` // job, runner, token, ticket, setting, node, orphan, epoch, keys, alert, circuit, release, provision
+	What    string         `json:"what"` // job, runner, token, ticket, setting, node, orphan, epoch, keys, alert, circuit, release, provision, sign_in
 	Job     *fleet.Job     `json:"job,omitempty"`
 	Runner  *fleet.Runner  `json:"runner,omitempty"`
 	Node    *fleet.HubNode `json:"node,omitempty"`

@@ -10,6 +10,7 @@ type SubmitJob struct {
 	ID     fleet.JobID  `json:"id"`
 	Spec   fleet.Spec   `json:"spec"`
 	Prompt fleet.Digest `json:"prompt,omitempty"`
+	Title  string       `json:"title,omitempty"` // how people know it in a list; only where every node keeps it
 }
 
 func (*SubmitJob) kind() Kind { return 1 }
@@ -25,7 +26,7 @@ func (c *SubmitJob) apply(t *txn) Result {
 		return refuse(fleet.QueueFull, "this token has %d queued jobs, its bound; try again later", n)
 	}
 	j := &fleet.Job{
-		ID: c.ID, Seq: t.index, Spec: c.Spec, Actor: t.head.Actor, CreatedAt: t.now(),
+		ID: c.ID, Seq: t.index, Spec: c.Spec, Title: fleet.CutText(c.Title, fleet.MaxTitle), Actor: t.head.Actor, CreatedAt: t.now(),
 		Turns: []*fleet.Turn{{N: 1, Prompt: c.Prompt, Model: c.Spec.Model, CreatedAt: t.now()}},
 	}
 	t.queue(j, "queued", "waits for a runner")

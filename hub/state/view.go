@@ -49,8 +49,19 @@ func (v View) Jobs(before fleet.JobID, f func(*fleet.Job) bool) {
 }
 
 // JobsOldest walks jobs from the oldest until f says stop.
-func (v View) JobsOldest(f func(*fleet.Job) bool) {
-	each(v.tx, tableJobs, "id", f)
+func (v View) JobsOldest(f func(*fleet.Job) bool) { v.JobsAfter("", f) }
+
+// JobsAfter does so from above an id on.
+func (v View) JobsAfter(after fleet.JobID, f func(*fleet.Job) bool) {
+	it, err := v.tx.LowerBound(tableJobs, "id", string(after))
+	if err != nil {
+		panic("walk jobs: " + err.Error()) // a schema error
+	}
+	for row := it.Next(); row != nil; row = it.Next() {
+		if j := row.(*fleet.Job); j.ID != after && !f(j) {
+			return
+		}
+	}
 }
 
 // JobsByPrefix gives the jobs whose id starts with the given text, at most n.
@@ -250,17 +261,31 @@ func (v View) Orphan(id string) (*fleet.Orphan, bool) {
 
 // Audit gives the newest n audit records below the index before (0: the newest).
 func (v View) Audit(before uint64, n int) []*Audit {
+	var out []*Audit
+	v.AuditBefore(before, func(a *Audit) bool {
+		if len(out) < n {
+			out = append(out, a)
+		}
+		return len(out) < n
+	})
+	return out
+}
+
+// AuditBefore walks audit records from the newest to the oldest, below the index before
+// (0: from the newest), until f says stop.
+func (v View) AuditBefore(before uint64, f func(*Audit) bool) {
 	it, err := v.tx.GetReverse(tableAudit, "id")
+	if before > 0 {
+		it, err = v.tx.ReverseLowerBound(tableAudit, "id", order(before, ""))
+	}
 	if err != nil {
 		panic("walk audit: " + err.Error())
 	}
-	var out []*Audit
-	for row := it.Next(); row != nil && len(out) < n; row = it.Next() {
-		if a := row.(*Audit); before == 0 || a.Index < before {
-			out = append(out, a)
+	for row := it.Next(); row != nil; row = it.Next() {
+		if a := row.(*Audit); a.Index != before && !f(a) {
+			return
 		}
 	}
-	return out
 }
 
 // Count gives a counter of the state: "jobs", "queued", "idem", and with ":ACTOR"

@@ -63,6 +63,13 @@ func WithRules(c Command, nodes []*fleet.HubNode) Command {
 		n := *c
 		n.Rules = rules
 		return &n
+	case *SubmitJob:
+		if _, held := behind(browserGeneration, nodes, nil); !held || c.Title == "" {
+			return c
+		}
+		n := *c
+		n.Title = ""
+		return &n
 	case *UpdateRunner:
 		_, held := behind(releasesGeneration, nodes, nil)
 		if !held || c.Facts == nil {

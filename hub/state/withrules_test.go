@@ -31,6 +31,7 @@ func TestWithRules(t *testing.T) {
 		{&AttemptGone{Job: "j"}, &AttemptGone{Job: "j"}},
 		{&RetryJob{Job: "j", Grant: true}, &RetryJob{Job: "j", Grant: true}},
 		{&UpdateRunner{ID: "r", Facts: facts}, &UpdateRunner{ID: "r", Facts: &fleet.RunnerFacts{Slots: 2, Harnesses: []fleet.HarnessInfo{{Name: "codex"}}}}},
+		{&SubmitJob{ID: "j", Title: "mend it"}, &SubmitJob{ID: "j"}},
 		{&CancelJob{Job: "j"}, &CancelJob{Job: "j"}},
 	} {
 		was := reflect.ValueOf(c.full).Elem().Interface()

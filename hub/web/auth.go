@@ -20,23 +20,11 @@ import (
 const tokenLook = time.Second
 
 type (
-	tokenKey struct{}
-	fromKey  struct{} // the address that is recorded of a request
+	tokenKey   struct{}
+	signInKey  struct{} // of a browser's session
+	fromKey    struct{} // the address that is recorded of a request
+	browserKey struct{} // who asks without being known
 )
-
-// authenticate checks the bearer token and that its role allows the operation.
-func (s *Server) authenticate(ctx huma.Context, next func(huma.Context)) {
-	k, err := s.token(ctx.Header("Authorization"), needed(ctx.Operation()))
-	if err != nil {
-		s.streamFail(ctx, err)
-		return
-	}
-	ctx = huma.WithValue(ctx, tokenKey{}, k)
-	if !reads(ctx.Operation()) && s.cfg.Log.View().MayTellFrom() {
-		ctx = huma.WithValue(ctx, fromKey{}, hostOf(ctx.RemoteAddr()))
-	}
-	next(ctx)
-}
 
 // needed gives the role that an operation asks for.
 func needed(op *huma.Operation) fleet.Role {
@@ -76,13 +64,18 @@ func (s *Server) token(header string, need fleet.Role) (*fleet.Token, error) {
 	return k, nil
 }
 
-// works says whether a token still opens anything. While the log is being read
-// nothing is known against it.
-func (s *Server) works(k *fleet.Token) bool {
+// works says whether a token, and the session that came by it if one did, still opens
+// anything. While the log is being read nothing is known against it.
+func (s *Server) works(k *fleet.Token, si *fleet.SignIn) bool {
 	if s.cfg.Settled != nil && !s.cfg.Settled() {
 		return true
 	}
 	v := s.cfg.Log.View()
+	if si != nil {
+		if is, ok := v.SignIn(si.ID); !ok || !state.SignInWorks(is, s.time(v)) {
+			return false
+		}
+	}
 	is, ok := v.TokenByHash(k.Hash)
 	return ok && state.TokenWorks(is, s.time(v))
 }
@@ -90,7 +83,7 @@ func (s *Server) works(k *fleet.Token) bool {
 // allowed gives a context for an answer that may take long: it ends with the
 // request, with the server, and soon after the caller's token no longer works.
 func (s *Server) allowed(ctx context.Context) (context.Context, func()) {
-	k := caller(ctx)
+	k, si := caller(ctx), signInOf(ctx)
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(s.life, cancel)
 	var wg sync.WaitGroup
@@ -102,7 +95,7 @@ func (s *Server) allowed(ctx context.Context) (context.Context, func()) {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
-				if !s.works(k) {
+				if !s.works(k, si) {
 					cancel()
 					return
 				}
@@ -119,7 +112,7 @@ func (s *Server) allowed(ctx context.Context) (context.Context, func()) {
 // guard protects a plain handler.
 func (s *Server) guard(need fleet.Role, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, err := s.token(r.Header.Get("Authorization"), need); err != nil {
+		if _, _, err := s.credential(r, need); err != nil {
 			s.fail(w, r, err)
 			return
 		}

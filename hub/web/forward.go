@@ -260,7 +260,7 @@ func (s *Server) known() bool {
 // been heard.
 func (s *Server) seen() api.Seen {
 	if s.cfg.Seen == nil {
-		return api.Seen{From: s.self()}
+		return api.Seen{From: s.cfg.Node}
 	}
 	from, age := s.cfg.Seen()
 	return api.Seen{From: from, Age: age.Milliseconds()}

@@ -38,7 +38,7 @@ func op(method, path, id, summary string, role fleet.Role) huma.Operation {
 	o := huma.Operation{
 		OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: maxBody,
 		BodyReadTimeout: bodyTime, Errors: []int{400, 401, 403, 404, 503},
-		Security:   []map[string][]string{{"token": {}}},
+		Security:   []map[string][]string{{"token": {}}, {"session": {}}},
 		Extensions: map[string]any{"x-role": string(role)},
 		Metadata:   map[string]any{"role": role}, Description: "Needs the role " + string(role) + ".",
 	}
@@ -81,6 +81,8 @@ func (s *Server) jobRoutes() {
 		}
 		return &jobOut{s.show(v, j)}, nil
 	}))
+
+	huma.Register(s.api, op(http.MethodGet, "/v1/jobs/{id}/prompt", "get-prompt", "The prompt of a turn, as text", fleet.RoleViewer), wrap(s, s.prompt))
 
 	huma.Register(s.api, byLeader(op(http.MethodGet, "/v1/jobs/{id}/explain", "explain-job", "Why the job is not running", fleet.RoleViewer)), wrap(s, s.explain))
 
@@ -172,6 +174,28 @@ func act[B any](s *Server, verb, summary string, make func(context.Context, *fle
 	}))
 }
 
+// prompt gives what a turn was asked.
+func (s *Server) prompt(ctx context.Context, in *struct {
+	ID   string `path:"id"`
+	Turn int    `query:"turn" minimum:"0" doc:"default: the newest"`
+}) (*huma.StreamResponse, error) {
+	j, err := find(s.cfg.Log.View(), in.ID)
+	if err != nil {
+		return nil, err
+	}
+	tu := j.Turn()
+	if in.Turn > 0 {
+		if in.Turn > len(j.Turns) {
+			return nil, wrong(fleet.NotFound, "job %s has turns 1 to %d, not %d", j.ID, len(j.Turns), in.Turn)
+		}
+		tu = j.Turns[in.Turn-1]
+	}
+	if tu.Prompt == "" {
+		return nil, wrong(fleet.NotFound, "turn %d of job %s has no prompt: it runs a command", tu.N, j.ID)
+	}
+	return s.blob(ctx, tu.Prompt, "text/plain; charset=utf-8")
+}
+
 // find gives the job with an id or a prefix of it that fits no other.
 func find(v state.View, id string) (*fleet.Job, error) {
 	id = strings.ToLower(id)
@@ -199,7 +223,7 @@ func (s *Server) submit(ctx context.Context, key string, in api.Submit) (*jobOut
 	if err != nil {
 		return nil, err
 	}
-	cmd := &state.SubmitJob{ID: fleet.JobID(strings.ToLower(ulid.Make().String())), Spec: spec}
+	cmd := &state.SubmitJob{ID: fleet.JobID(strings.ToLower(ulid.Make().String())), Spec: spec, Title: firstLine(in.Prompt)}
 	if in.Prompt != "" {
 		if cmd.Prompt, err = s.keep(ctx, []byte(in.Prompt)); err != nil {
 			return nil, err
@@ -231,51 +255,6 @@ func (s *Server) submit(ctx context.Context, key string, in api.Submit) (*jobOut
 	return &jobOut{s.show(v, res.Job)}, nil
 }
 
-type listIn struct {
-	State  string `query:"state" doc:"only jobs in this state"`
-	Active bool   `query:"active" doc:"only jobs that have not ended"`
-	Runner string `query:"runner" doc:"only jobs on this runner, by id or name"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50"`
-	Before string `query:"before" doc:"the next of the page before"`
-}
-
-var aJob = lazily(`^[0-9a-hjkmnp-tv-z]{26}$`)
-
-func (s *Server) list(_ context.Context, in *listIn) (*struct{ Body api.Jobs }, error) {
-	if in.State != "" && !known(fleet.State(in.State)) {
-		return nil, wrong(fleet.BadRequest, "there is no state %s; the states are %s", quote(in.State), stateList())
-	}
-	if in.Before != "" && !aJob().MatchString(in.Before) {
-		return nil, wrong(fleet.BadRequest, "before %s is not a job's id of 26 characters; give the one that the page before named", quote(in.Before))
-	}
-	v := s.cfg.Log.View()
-	if in.Runner != "" {
-		if _, err := knownRunner(v, in.Runner); err != nil {
-			return nil, err
-		}
-	}
-	out, x := api.Jobs{Jobs: []api.Job{}}, s.sight(v)
-	n := 0
-	v.Jobs(fleet.JobID(in.Before), func(j *fleet.Job) bool {
-		if n++; len(out.Jobs) >= in.Limit || n > 20_000 {
-			return false
-		}
-		if in.State == "" || j.State == fleet.State(in.State) {
-			if (!in.Active || !j.State.Ended()) && (in.Runner == "" || onRunner(j, in.Runner)) {
-				sh := x.show(j)
-				sh.Turns, sh.Attempts = []*fleet.Turn{}, []api.Attempt{}
-				out.Jobs = append(out.Jobs, sh)
-			}
-		}
-		out.Next = j.ID
-		return true
-	})
-	if len(out.Jobs) < in.Limit && n <= 20_000 {
-		out.Next = ""
-	}
-	return &struct{ Body api.Jobs }{out}, nil
-}
-
 func known(st fleet.State) bool {
 	for _, k := range fleet.States {
 		if k == st {
@@ -293,11 +272,6 @@ func stateList() string {
 	return strings.Join(b, ", ")
 }
 
-func onRunner(j *fleet.Job, want string) bool {
-	a := j.Current()
-	return a != nil && (string(a.Runner) == want || a.RunnerName == want)
-}
-
 func (s *Server) explain(_ context.Context, in *struct {
 	ID string `path:"id"`
 }) (*struct{ Body api.Explanation }, error) {
@@ -306,6 +280,11 @@ func (s *Server) explain(_ context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
+	return &struct{ Body api.Explanation }{s.explanation(v, j)}, nil
+}
+
+// explanation says why a job stands where it stands, or would.
+func (s *Server) explanation(v state.View, j *fleet.Job) api.Explanation {
 	e := s.sight(v).look().Explain(j)
 	seen := s.seen()
 	out := api.Explanation{
@@ -315,5 +294,5 @@ func (s *Server) explain(_ context.Context, in *struct {
 	for _, r := range e.Runners {
 		out.Runners = append(out.Runners, api.RunnerReason{Runner: r.Runner, Code: r.Code, Detail: r.Detail, Until: utc(r.Until), Change: r.Change})
 	}
-	return &struct{ Body api.Explanation }{out}, nil
+	return out
 }

@@ -71,17 +71,7 @@ func (s *Server) nodeRoutes() {
 		}
 		return &struct{ Body api.Clock }{c}, nil
 	}))
-	huma.Register(s.api, op(http.MethodGet, "/v1/audit", "list-audit", "Who did what, newest first", fleet.RoleAdmin), wrap(s, func(_ context.Context, in *struct {
-		Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
-		Before uint64 `query:"before" doc:"only records below this index"`
-	}) (*struct{ Body api.AuditRecords }, error) {
-		out := api.AuditRecords{Records: []api.AuditRecord{}}
-		v := s.cfg.Log.View()
-		for _, a := range v.Audit(in.Before, in.Limit) {
-			out.Records = append(out.Records, api.AuditRecord{Index: a.Index, At: a.At.UTC(), Actor: a.Actor, ActorName: v.ActorName(a.Actor), Address: a.From, Command: a.Command, Subject: a.Subject, Detail: a.Detail})
-		}
-		return &struct{ Body api.AuditRecords }{out}, nil
-	}))
+	huma.Register(s.api, op(http.MethodGet, "/v1/audit", "list-audit", "Who did what, newest first", fleet.RoleAdmin), wrap(s, s.audit))
 	huma.Register(s.api, op(http.MethodGet, "/v1/repos/tips", "list-tips", "Commits of a repository that a runner has", fleet.RoleOperator), wrap(s, func(_ context.Context, in *struct {
 		Key    string `query:"key" required:"true" doc:"the repository's root commit"`
 		Runner string `query:"runner" required:"true" doc:"the only runner the job may go to"`

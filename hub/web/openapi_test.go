@@ -144,9 +144,12 @@ func TestDocumentIsSound(t *testing.T) {
 	}
 }
 
+// openOps need no credential: they are how a browser comes by one.
+var openOps = []string{"sign-in", "list-ways-in", "begin-sign-in", "sign-in-by-passkey"}
+
 // roles is who may do what; an operation that is not here is a failure.
 var roles = map[string]fleet.Role{
-	"submit-job": fleet.RoleOperator, "list-jobs": fleet.RoleViewer, "get-job": fleet.RoleViewer, "explain-job": fleet.RoleViewer,
+	"submit-job": fleet.RoleOperator, "list-jobs": fleet.RoleViewer, "get-job": fleet.RoleViewer, "get-prompt": fleet.RoleViewer, "explain-job": fleet.RoleViewer,
 	"cancel-job": fleet.RoleOperator, "retry-job": fleet.RoleOperator, "accept-job": fleet.RoleOperator, "reject-job": fleet.RoleOperator,
 	"pulled-job": fleet.RoleOperator, "follow-ups-job": fleet.RoleOperator,
 	"get-log": fleet.RoleViewer, "list-artifacts": fleet.RoleViewer, "get-artifact": fleet.RoleViewer,
@@ -155,6 +158,7 @@ var roles = map[string]fleet.Role{
 	"get-health": fleet.RoleViewer, "list-sessions": fleet.RoleOperator, "get-session": fleet.RoleOperator, "set-slots": fleet.RoleAdmin, "list-alerts": fleet.RoleViewer,
 	"list-releases": fleet.RoleViewer, "add-release": fleet.RoleAdmin, "offer-release": fleet.RoleAdmin, "remove-release": fleet.RoleAdmin,
 	"update-runner": fleet.RoleAdmin, "set-ring": fleet.RoleAdmin,
+	"list-provisioning": fleet.RoleViewer, "provision-runner": fleet.RoleOperator, "cancel-provisioning": fleet.RoleOperator,
 	"list-budgets": fleet.RoleViewer, "set-budget": fleet.RoleAdmin, "remove-budget": fleet.RoleAdmin,
 	"list-circuits": fleet.RoleViewer, "reset-circuit": fleet.RoleOperator, "open-circuit": fleet.RoleOperator,
 	"trust-runner": fleet.RoleAdmin, "revoke-runner": fleet.RoleAdmin, "remove-runner": fleet.RoleAdmin,
@@ -164,5 +168,7 @@ var roles = map[string]fleet.Role{
 	"create-ticket": fleet.RoleAdmin, "create-token": fleet.RoleAdmin, "list-tokens": fleet.RoleAdmin, "revoke-token": fleet.RoleAdmin,
 	"list-keys": fleet.RoleViewer, "rotate-key": fleet.RoleAdmin,
 	"get-status": fleet.RoleViewer, "set-setting": fleet.RoleAdmin, "list-audit": fleet.RoleAdmin, "list-tips": fleet.RoleOperator,
-	"stream-events": fleet.RoleViewer, "stream-job": fleet.RoleViewer,
+	"begin-passkey": fleet.RoleViewer, "add-passkey": fleet.RoleViewer, "list-passkeys": fleet.RoleViewer, "remove-passkey": fleet.RoleViewer,
+	"get-sign-in": fleet.RoleViewer, "sign-out": fleet.RoleViewer, "list-sign-ins": fleet.RoleAdmin, "end-sign-in": fleet.RoleAdmin,
+	"stream-events": fleet.RoleViewer, "stream-feed": fleet.RoleViewer, "get-overview": fleet.RoleViewer, "get-error": fleet.RoleAdmin, "preview-job": fleet.RoleOperator, "stream-job": fleet.RoleViewer,
 }

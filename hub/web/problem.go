@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/oklog/ulid/v2"
 
 	"tugline.dev/tugline/hub/state"
 	"tugline.dev/tugline/shared/api"
@@ -23,7 +22,7 @@ var statuses = map[fleet.Code]int{
 	fleet.Conflict: 409, fleet.KeyReused: 409, fleet.StaleFence: 409, fleet.NotCurrent: 409,
 	fleet.CancelRequested: 409, fleet.AlreadyFinished: 409, fleet.LogSealed: 409,
 	fleet.TooLarge: 413, fleet.BlobDigest: 422, fleet.SpoolGap: 416, fleet.SpoolMismatch: 409,
-	fleet.BlobMissing: 404, fleet.RunnerUnknown: 404, fleet.QueueFull: 429, fleet.KeysFull: 429,
+	fleet.BlobMissing: 404, fleet.RunnerUnknown: 404, fleet.QueueFull: 429, fleet.KeysFull: 429, fleet.TooOften: 429,
 	fleet.TicketInvalid: 403, fleet.TicketExpired: 403, fleet.TicketUsed: 403, fleet.ClockSkew: 503,
 	fleet.Unavailable: 503, fleet.OutcomeUnknown: 503, fleet.Restarting: 503, fleet.DiskFull: 507,
 	fleet.OwnerPolicy: 409, fleet.Offline: 409, fleet.UnknownCritical: 409,
@@ -78,7 +77,7 @@ func refused(r state.Result) error {
 }
 
 // problemOf turns any error into a problem. A cause that is nobody's business
-// stays in the log, under a reference.
+// stays in the log and in this node's memory, under a reference.
 func (s *Server) problemOf(err error) *problem {
 	var p *problem
 	if errors.As(err, &p) {
@@ -99,11 +98,14 @@ func (s *Server) problemOf(err error) *problem {
 		default:
 			p = wrong(code, "%s", sentence(err, code))
 		}
-		s.log.Debug("request failed", "code", code, "err", err)
+		if p.Status >= http.StatusInternalServerError {
+			p.Instance = s.causes.note(s.cfg.Node, code, err)
+		}
+		s.log.Debug("request failed", "code", code, "instance", p.Instance, "err", err)
 		return p
 	}
-	p = wrong(fleet.Internal, "the hub failed at this; its log has the cause under the instance given here")
-	p.Instance = "urn:tugline:" + strings.ToLower(ulid.Make().String())
+	p = wrong(fleet.Internal, "the hub failed at this; an admin finds the cause by the instance given here, in the hub's log or by GET /v1/errors")
+	p.Instance = s.causes.note(s.cfg.Node, fleet.Internal, err)
 	s.log.Error("request failed", "instance", p.Instance, "err", err)
 	return p
 }

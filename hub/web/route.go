@@ -17,9 +17,17 @@ import (
 // methods that some route may have; HEAD goes with GET.
 var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete}
 
-// nothing answers what no route takes: a wrong method says which are right.
+// nothing answers what no route takes: the page has what is not the interface's, and a
+// wrong method says which are right.
 func (s *Server) nothing(w http.ResponseWriter, r *http.Request) {
 	var allow []string
+	if !reserved(r.URL.Path) && s.page.Has(r) {
+		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+			s.page.ServeHTTP(w, r)
+			return
+		}
+		allow = []string{http.MethodGet, http.MethodHead}
+	}
 	for _, m := range methods {
 		probe := &http.Request{Method: m, URL: r.URL, Host: r.Host}
 		if _, pattern := s.mux.Handler(probe); pattern != "/" && pattern != "" {
@@ -40,6 +48,16 @@ func (s *Server) nothing(w http.ResponseWriter, r *http.Request) {
 	s.fail(w, r, p)
 }
 
+// reserved says whether a path is the interface's, so that nothing there is the page's.
+func reserved(p string) bool {
+	first, _, _ := strings.Cut(strings.TrimPrefix(p, "/"), "/")
+	switch first {
+	case "v1", "metrics", "healthz", "readyz", "install.sh":
+		return true
+	}
+	return strings.HasPrefix(first, "openapi")
+}
+
 // protect sees who asks, refuses what no route should have to think about, and
 // sets what every answer carries.
 func (s *Server) protect(next http.Handler) http.Handler {
@@ -48,6 +66,8 @@ func (s *Server) protect(next http.Handler) http.Handler {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")
+		// No answer but the page's own is ever run or framed by a browser.
+		w.Header().Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
 		defer func() {
 			switch cause := recover(); cause {
 			case nil:

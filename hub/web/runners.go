@@ -22,14 +22,7 @@ type RunnerIn struct {
 
 // runnerRoutes show runners, and settle who they are.
 func (s *Server) runnerRoutes() {
-	huma.Register(s.api, op(http.MethodGet, "/v1/runners", "list-runners", "Runners: slots, health, and whether they are connected", fleet.RoleViewer), wrap(s, func(context.Context, *struct{}) (*struct{ Body api.Runners }, error) {
-		v, present := s.cfg.Log.View(), s.present()
-		out := api.Runners{Runners: []api.Runner{}}
-		for _, r := range v.Runners() {
-			out.Runners = append(out.Runners, s.showRunner(v, r, present[r.ID]))
-		}
-		return &struct{ Body api.Runners }{out}, nil
-	}))
+	huma.Register(s.api, op(http.MethodGet, "/v1/runners", "list-runners", "Runners: slots, health, and whether they are connected", fleet.RoleViewer), wrap(s, s.listRunners))
 	huma.Register(s.api, op(http.MethodGet, "/v1/runners/{id}", "get-runner", "One runner", fleet.RoleViewer), wrap(s, func(_ context.Context, in *RunnerIn) (*runnerOut, error) {
 		v := s.cfg.Log.View()
 		r, err := findRunner(v, in.ID)

@@ -3,6 +3,7 @@ package web
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"tugline.dev/tugline/hub/spool"
@@ -23,7 +24,7 @@ func (x *sight) show(j *fleet.Job) api.Job {
 	j = inUTC(j)
 	tu := j.Turn()
 	out := api.Job{
-		ID: j.ID, Kind: j.Spec.Kind, State: j.State, CreatedAt: j.CreatedAt, Turn: tu.N,
+		ID: j.ID, Kind: j.Spec.Kind, Title: titleOf(j), State: j.State, CreatedAt: j.CreatedAt, Turn: tu.N,
 		Permissions: j.Spec.Permissions,
 		FollowUps:   len(j.FollowUps), Paused: j.Paused, Spec: j.Spec,
 		Reason: j.Reason, Verdict: tu.Verdict, Turns: j.Turns, CancelAt: j.CancelRequestedAt,
@@ -85,6 +86,28 @@ func (x *sight) show(j *fleet.Job) api.Job {
 		out.Log.Bytes = max(out.Log.Bytes, size)
 	}
 	return out
+}
+
+// titleOf gives the line by which people know a job.
+func titleOf(j *fleet.Job) string {
+	if j.Title != "" {
+		return j.Title
+	}
+	return fleet.CutText(strings.Join(j.Spec.Argv, " "), fleet.MaxTitle)
+}
+
+// firstLine gives the first line of a prompt that says something. One that looks like a
+// credential is kept out of lists.
+func firstLine(prompt string) string {
+	for line := range strings.Lines(prompt) {
+		if line = strings.TrimSpace(line); line != "" {
+			if secretText().MatchString(line) {
+				return ""
+			}
+			return fleet.CutText(line, fleet.MaxTitle)
+		}
+	}
+	return ""
 }
 
 // where says on which runner an attempt is, and since when nothing was heard of it.

@@ -49,8 +49,11 @@ func (s *Server) open(hctx huma.Context) (*stream, context.Context, func(), erro
 }
 
 // send writes one event; an empty id leaves the reader's place as it was.
-func (st *stream) send(id string, e api.Event) {
-	b, err := json.Marshal(e)
+func (st *stream) send(id string, e api.Event) { st.put(id, e.Type, e) }
+
+// put writes one event of a name with its data.
+func (st *stream) put(id, name string, data any) {
+	b, err := json.Marshal(data)
 	if err != nil {
 		st.fail = err
 		return
@@ -58,7 +61,7 @@ func (st *stream) send(id string, e api.Event) {
 	if id != "" {
 		id = "id: " + id + "\n"
 	}
-	st.write(fmt.Sprintf("%sevent: %s\ndata: %s\n\n", id, e.Type, b))
+	st.write(fmt.Sprintf("%sevent: %s\ndata: %s\n\n", id, name, b))
 }
 
 func (st *stream) comment(text string) { st.write(": " + text + "\n\n") }

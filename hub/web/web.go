@@ -18,7 +18,6 @@ import (
 	"net/netip"
 	"reflect"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -26,6 +25,8 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"tugline.dev/tugline/hub/state"
+	"tugline.dev/tugline/hub/web/dashboard"
+	"tugline.dev/tugline/hub/web/passkey"
 	"tugline.dev/tugline/shared/api"
 	"tugline.dev/tugline/shared/fleet"
 )
@@ -53,6 +54,7 @@ type Subscription interface {
 // Config is what the interface is made of. What is not said to
 // have a default is required, but for Runners, Proxies and Logger.
 type Config struct {
+	Node     string // this one's id
 	Log      Log
 	Feed     Feed
 	Spool    Spool
@@ -122,6 +124,11 @@ type Config struct {
 	Rotate func(ctx context.Context, h state.Head, kind string, overlap time.Duration) (state.Result, error)
 	// RotateMesh has a hub node replace its own key of the mesh.
 	RotateMesh func(ctx context.Context, id string) error
+	// URL is where people reach the hub, PublicURL the same where its operator said so.
+	// Without a trailing slash.
+	URL, PublicURL string
+	// OwnCA says that browsers meet a certificate of the cluster's own authority.
+	OwnCA bool
 	// Runners serves the paths that belong to runners.
 	Runners http.Handler
 	// Proxies may set X-Forwarded-For. With ProxiesOnly nobody else but this
@@ -139,12 +146,25 @@ type Server struct {
 	mux     *http.ServeMux
 	api     huma.API
 	live    *live
+	page    *dashboard.Page
 	metrics *metrics
 	streams gate // one token an open event stream
 	loads   gate // one token a program that is fetched
-	self    func() string
-	life    context.Context
-	end     context.CancelFunc
+	waiting gate // one token a cookie that is waited for
+	often   *often
+
+	causes causes
+
+	party      *passkey.Party // nil: passkeys are not offered
+	noParty    string         // why not
+	ceremonies ceremonies
+
+	began time.Time
+
+	seenRunners sightings
+	origins     *http.CrossOriginProtection
+	life        context.Context
+	end         context.CancelFunc
 }
 
 // Bounds of requests.
@@ -163,16 +183,26 @@ func New(c Config) *Server {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: c, log: c.Logger, mux: http.NewServeMux(), live: newLive(), metrics: newMetrics(c), streams: make(gate, maxStreams), loads: make(gate, maxLoads)}
+	s := &Server{cfg: c, log: c.Logger, mux: http.NewServeMux(), live: newLive(), metrics: newMetrics(c), streams: make(gate, maxStreams), loads: make(gate, maxLoads), waiting: make(gate, maxWaiting), often: newOften(), began: now(), origins: http.NewCrossOriginProtection()}
 	s.life, s.end = context.WithCancel(context.Background())
-	s.self = sync.OnceValue(func() string { return c.Status().Node })
+	var err error
+	if s.page, err = dashboard.New(dashboard.Files()); err != nil {
+		panic(err) // the files lie in the program
+	}
+	if c.PublicURL != "" { // a proxy may have changed the host that is asked for
+		if err := s.origins.AddTrustedOrigin(c.PublicURL); err != nil {
+			panic(err) // the configuration was checked
+		}
+	}
+	s.party, s.noParty = partyOf(c.PublicURL, c.OwnCA)
 	hc := huma.DefaultConfig("Tugline hub", c.Version)
 	hc.OpenAPIPath, hc.DocsPath, hc.SchemasPath = "/openapi", "", ""
 	hc.CreateHooks = nil
 	hc.Info.Description = "Jobs, runners and their records. Every error is an RFC 9457 problem document with a stable code."
 	hc.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", schemaName)
 	hc.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
-		"token": {Type: "http", Scheme: "bearer", Description: "an operator token"},
+		"token":   {Type: "http", Scheme: "bearer", Description: "an operator token"},
+		"session": {Type: "apiKey", In: "cookie", Name: cookieName, Description: "a browser's session; only the hub's own page may use it"},
 	}
 	plain := hc.Formats["application/json"].Unmarshal
 	unmarshal := func(b []byte, v any) error {
@@ -196,8 +226,14 @@ func New(c Config) *Server {
 	s.fleetRoutes()
 	s.sessionRoutes()
 	s.provisionRoutes()
+	s.signInRoutes()
+	s.passkeyRoutes()
 	s.keyRoutes()
 	s.eventRoutes()
+	s.feedRoutes()
+	s.overviewRoutes()
+	s.previewRoutes()
+	s.causeRoutes()
 	s.plainRoutes()
 	return s
 }

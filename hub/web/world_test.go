@@ -73,7 +73,7 @@ func newWorld(t testing.TB, adjust ...func(*Config)) *world {
 	}
 	t.Cleanup(func() { copies.Close() })
 	c := Config{
-		Log: w, Feed: w, Spool: copies, Blobs: copies.Blobs(), Version: "test",
+		Node: "n-test", Log: w, Feed: w, Spool: copies, Blobs: copies.Blobs(), Version: "test",
 		Presence: func() []fleet.Presence { return nil },
 		Status:   func() api.Status { return api.Status{Node: "n-test", Leader: "n-test"} },
 		Ready:    func() error { return nil },

@@ -46,6 +46,7 @@ type Submit struct {
 type Job struct {
 	ID            fleet.JobID        `json:"id"`
 	Kind          fleet.Kind         `json:"kind"`
+	Title         string             `json:"title" doc:"of an agent's job the first line of its first prompt, of another its command; at most 200 bytes, empty where neither is known"`
 	State         fleet.State        `json:"state"`
 	Reason        fleet.Reason       `json:"reason"`
 	Why           string             `json:"why,omitempty"` // of a queued job the exact reason, from the leader; of one that is being cancelled, where that stands
@@ -240,7 +241,7 @@ type Disk struct {
 // Event is the data of one server-sent event of GET /v1/events and
 // GET /v1/jobs/{id}/events. Exactly one of the values is set.
 type Event struct {
-	Type    string       `json:"type"` // job, runner, setting, circuit, alert, release, output, event, live, reset
+	Type    string       `json:"type"` // job, runner, setting, circuit, alert, release, sign_in, output, event, live, reset
 	Job     *Job         `json:"job,omitempty"`
 	Runner  *Runner      `json:"runner,omitempty"`
 	Alert   *fleet.Alert `json:"alert,omitempty"`
@@ -264,6 +265,7 @@ type Output struct {
 // AuditRecords is GET /v1/audit, newest first.
 type AuditRecords struct {
 	Records []AuditRecord `json:"records"`
+	Next    uint64        `json:"next,omitempty" doc:"pass as before for the next page; absent: there is none"`
 }
 
 // AuditRecord is one mutation and who made it.
@@ -285,5 +287,5 @@ type Problem struct {
 	Status   int        `json:"status"`
 	Detail   string     `json:"detail"`             // what happened, to what, what to do next
 	Code     fleet.Code `json:"code"`               // stable
-	Instance string     `json:"instance,omitempty"` // finds the cause in the hub's log
+	Instance string     `json:"instance,omitempty"` // urn:tugline:NODE/ID: finds the cause in the hub's log, and by GET /v1/errors
 }

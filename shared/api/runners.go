@@ -44,6 +44,7 @@ type Hold struct {
 // Runners is GET /v1/runners.
 type Runners struct {
 	Runners []Runner `json:"runners"`
+	Total   int      `json:"total" doc:"that match, on this page and on others"`
 }
 
 // Slots are a runner's places for work. Manual jobs take base slots, automation takes

@@ -19,6 +19,7 @@ const (
 	TooLarge       Code = "too_large"              // over a documented limit
 	QueueFull      Code = "queue_full"             // bound reached; try later
 	KeysFull       Code = "idempotency_keys_full"
+	TooOften       Code = "too_often"       // asked for more often than is allowed; try later
 	Unavailable    Code = "unavailable"     // no leader, starting or stopping; try again
 	OutcomeUnknown Code = "outcome_unknown" // may or may not have happened; repeat with the same key
 	Internal       Code = "internal"

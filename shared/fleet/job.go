@@ -124,7 +124,8 @@ type Job struct {
 	ID        JobID     `json:"id"`
 	Seq       uint64    `json:"seq"` // index of the submit: the queue's order
 	Spec      Spec      `json:"spec"`
-	Actor     string    `json:"actor"` // token id of the submitter
+	Title     string    `json:"title,omitempty"` // of its prompt the first line
+	Actor     string    `json:"actor"`           // token id of the submitter
 	State     State     `json:"state"`
 	Reason    Reason    `json:"reason"`
 	CreatedAt time.Time `json:"created_at"`
@@ -142,6 +143,9 @@ type Job struct {
 	Pulled            bool        `json:"pulled,omitempty"` // its commits are known to be elsewhere
 	Revision          uint64      `json:"revision"`         // index of the last change
 }
+
+// MaxTitle bounds a job's title, in bytes.
+const MaxTitle = 200
 
 // FollowUp is a prompt that waits for the turn before it to end.
 type FollowUp struct {

@@ -53,7 +53,7 @@ func files(t *testing.T, visit func(path, text string)) {
 		}
 		name := d.Name()
 		if d.IsDir() {
-			if path != root && (strings.HasPrefix(name, ".") && name != ".ci" || slices.Contains([]string{"bin", "node_modules"}, name)) {
+			if path != root && (strings.HasPrefix(name, ".") && name != ".ci" || slices.Contains([]string{"bin", "node_modules", "dist"}, name)) {
 				return filepath.SkipDir
 			}
 			return nil
