@@ -23,11 +23,12 @@ func TestExampleIsTheDefault(t *testing.T) {
 	want.Hours = Hours{Quiet: []string{}, Updates: []string{}}
 	want.Repositories = Repositories{Allow: []string{}, Options: []RepositoryOption{}}
 	want.Harnesses, want.EnvNames, want.Origins, want.RescueIgnored = map[string]Harness{}, []string{}, []string{}, []string{}
+	want.Provision.Hours = []string{}
 	want.SessionHomes, want.SessionDirs = map[string]string{}, []string{}
 	if d := cmp.Diff(want, got, cmp.AllowUnexported(Floors{})); d != "" {
 		t.Errorf("the example is not the default (-default +example):\n%s", d)
 	}
-	for _, key := range []string{"slots", "paused", "hours", "on_battery", "user_active", "max_load", "min_memory", "memory", "floors", "repositories", "harnesses", "env_names", "origins", "push", "updates", "release_key",
+	for _, key := range []string{"slots", "paused", "hours", "on_battery", "user_active", "max_load", "min_memory", "memory", "floors", "repositories", "harnesses", "env_names", "origins", "push", "updates", "provision", "release_key",
 		"permissions", "allow_file", "min_free_bytes", "git", "transport", "keep_scratch", "keep_workspaces", "keep_rescue", "rescue_ignored", "keep_caches", "disk_limit", "build_output", "docker", "sessions", "session_homes", "session_dirs"} {
 		if !strings.Contains(ExampleOwner, "\n"+key+":") {
 			t.Errorf("the example does not explain %s", key)
