@@ -184,7 +184,6 @@ func (r *Runner) run(ctx context.Context, anew bool) error {
 	var failed error // nothing but the hub ends Run with one
 	r.life, r.updates.restart = work, cancel
 	r.recover()
-	r.loadProvisions()
 	r.work.Go(func() {
 		if failed = r.link.run(work); failed != nil {
 			cancel(failed)
@@ -243,6 +242,7 @@ func (r *Runner) hangUps(ctx context.Context) {
 // recover ends what runs without a record, and takes up every attempt of the journal.
 func (r *Runner) recover() {
 	r.reaped = r.reap()
+	r.loadProvisions() // once nothing of an earlier life runs, and before the first attempt asks for it
 	var found []*attempt.Attempt // all before the first one runs: those of one job wait for each other
 	for _, rec := range r.journal.Attempts() {
 		var as wire.Assignment
