@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tugline.dev/tugline/runner/attempt"
+	"tugline.dev/tugline/runner/inventory"
 	"tugline.dev/tugline/runner/provision"
 	"tugline.dev/tugline/shared/fleet"
 	"tugline.dev/tugline/shared/wire"
@@ -247,8 +248,9 @@ func (r *Runner) carryOut(ctx context.Context, p wire.Provision, values map[stri
 	for name, value := range values {
 		hidden["given/"+name] = value
 	}
+	known := attempt.Hider(os.Environ(), hidden)
 	return r.provisions.store.Install(ctx, provision.Request{
 		ID: p.ID, What: p.What, Version: p.Version, Credentials: values, Env: os.Environ(), Mark: r.mark() + "provision",
-		Hide: attempt.Hider(os.Environ(), hidden),
+		Hide: func(s string) string { return inventory.Masked(known(s)) }, // npm may quote what lies in an .npmrc
 	})
 }
