@@ -155,7 +155,8 @@ func (r *Runner) secrets() (map[string]string, error) {
 }
 
 // loadOwner reads runner.yaml and the names of the secrets; where there is a mistake
-// in one, what was last good of it stays.
+// in one, what was last good of it stays. Where a start finds no good rules, those of
+// unreadOwner hold: what the owner forbade must not be allowed by a slip.
 func (r *Runner) loadOwner() {
 	defer r.changed()
 	if secrets, err := r.secrets(); err != nil {
@@ -170,7 +171,16 @@ func (r *Runner) loadOwner() {
 	o, err := LoadOwner(OwnerFile(r.cfg.Dir))
 	if err != nil {
 		r.log.Error("owner's rules are not taken", "err", err)
-		r.alert("runner.yaml", err.Error()+"; the last good rules are in force")
+		r.mu.Lock()
+		if !r.ownerRead {
+			r.owner, r.ownerUnread = unreadOwner(), true
+		}
+		holds := "; the last good rules are in force"
+		if !r.ownerRead {
+			holds = "; until it is mended the runner takes nothing new and installs nothing"
+		}
+		r.mu.Unlock()
+		r.alert("runner.yaml", err.Error()+holds)
 		return
 	}
 	if r.cfg.DevMode {
@@ -184,7 +194,7 @@ func (r *Runner) loadOwner() {
 	}
 	r.alert("floors", wrong)
 	r.mu.Lock()
-	r.owner = o
+	r.owner, r.ownerRead, r.ownerUnread = o, true, false
 	r.mu.Unlock()
 }
 

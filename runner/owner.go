@@ -173,6 +173,16 @@ func DefaultOwner() Owner {
 	}
 }
 
+// unreadOwner are the rules while a file is there and none of it could be read yet:
+// nobody knows what it forbids.
+func unreadOwner() Owner {
+	o := DefaultOwner()
+	o.Paused = "runner.yaml can't be read; see the runner's alerts"
+	o.Updates, o.Sessions = "off", fleet.SessionsOff
+	o.KeepWorkspaces, o.KeepRescue, o.KeepCaches, o.KeepScratch = -1, -1, -1, -1 // forever
+	return o
+}
+
 // ParseOwner reads a runner.yaml. What it leaves out is as DefaultOwner has it. The
 // error names the line.
 func ParseOwner(b []byte) (Owner, error) {

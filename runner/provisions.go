@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tugline.dev/tugline/runner/attempt"
+	"tugline.dev/tugline/runner/inventory"
 	"tugline.dev/tugline/runner/provision"
 	"tugline.dev/tugline/shared/fleet"
 	"tugline.dev/tugline/shared/wire"
@@ -68,11 +69,14 @@ type provisionGate struct {
 	hours       bool // it is a time at which the owner has installations
 	jobs        bool // one of that harness is here
 	busy        bool // the runner installs or updates something
+	unread      bool // there are rules of the owner, and no good ones were read yet
 }
 
 // refuses says why the installation is not made at all; empty: it may be.
 func (g provisionGate) refuses() string {
 	switch {
+	case g.unread:
+		return "" // it waits
 	case !g.allowed:
 		return "runner.yaml does not let a hub install " + g.what + " (provision: allow)"
 	case g.barred:
@@ -86,6 +90,8 @@ func (g provisionGate) refuses() string {
 // waits says why it is not begun yet; empty: it is.
 func (g provisionGate) waits() string {
 	switch {
+	case g.unread:
+		return "waits until runner.yaml can be read; see the runner's alerts"
 	case !g.hours:
 		return "waits for the owner's hours for installations"
 	case g.jobs:
@@ -104,6 +110,7 @@ func (r *Runner) provisionGate(p wire.Provision) provisionGate {
 		what: p.What, allowed: slices.Contains(o.Provision.Allow, p.What), barred: len(o.Harnesses) > 0 && !named,
 		credentials: len(p.Credentials) > 0 || len(p.Sealed) > 0, mayGive: o.Provision.Credentials,
 		hours: inPeriods(o.Provision.Hours, time.Now()), busy: r.provisions.busy != "" || r.updates.busy != "",
+		unread: r.ownerUnread,
 	}
 	for _, h := range r.attempts {
 		g.jobs = g.jobs || h.attempt.Harness() == p.What
@@ -247,8 +254,9 @@ func (r *Runner) carryOut(ctx context.Context, p wire.Provision, values map[stri
 	for name, value := range values {
 		hidden["given/"+name] = value
 	}
+	known := attempt.Hider(os.Environ(), hidden)
 	return r.provisions.store.Install(ctx, provision.Request{
 		ID: p.ID, What: p.What, Version: p.Version, Credentials: values, Env: os.Environ(), Mark: r.mark() + "provision",
-		Hide: attempt.Hider(os.Environ(), hidden),
+		Hide: func(s string) string { return inventory.Masked(known(s)) }, // npm may quote what lies in an .npmrc
 	})
 }

@@ -69,6 +69,8 @@ type Runner struct {
 
 	mu          sync.Mutex
 	owner       Owner
+	ownerRead   bool // good rules of the owner were read
+	ownerUnread bool // there are rules, and none of them were good yet
 	secretNames []string
 	harnesses   []fleet.HarnessInfo
 	alerts      map[string]string

@@ -17,7 +17,7 @@ func (d *runnerDoctor) rules() runner.Owner {
 	file := runner.OwnerFile(d.data)
 	o, err := runner.LoadOwner(file)
 	if err != nil {
-		d.add("runner.yaml", levelFail, "mend it, and see: tugline runner config check "+quoted(file), "the last good rules hold: %v", err)
+		d.add("runner.yaml", levelFail, "mend it, and see: tugline runner config check "+quoted(file), "a runner that runs keeps to the last good rules, and one that starts takes nothing: %v", err)
 		return runner.DefaultOwner()
 	}
 	bad := len(d.Findings)

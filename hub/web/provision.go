@@ -97,6 +97,9 @@ func (s *Server) standing(p *fleet.Provision) api.Provision {
 	out := showProvision(p)
 	if p.Open() {
 		out.Waits, out.CredentialsGone = s.cfg.ProvisionStanding(p)
+		if !slices.ContainsFunc(s.cfg.Presence(), func(o fleet.Presence) bool { return o.Runner == p.Runner && o.Connected }) {
+			out.Waits = "waits until the runner is connected"
+		}
 	}
 	return out
 }

@@ -49,12 +49,17 @@ func (l *look) text(s string, most int) string {
 	if l.cfg.Hide != nil {
 		s = l.cfg.Hide(s)
 	}
+	return strings.TrimSpace(fleet.CutText(Masked(s), most))
+}
+
+// Masked gives a text without what looks like a credential, by its shape or by a word
+// before it.
+func Masked(s string) string {
 	s = shapes().ReplaceAllStringFunc(s, stars)
-	s = values().ReplaceAllStringFunc(s, func(hit string) string {
+	return values().ReplaceAllStringFunc(s, func(hit string) string {
 		at := values().FindStringSubmatchIndex(hit)
 		return hit[:at[3]] + stars(hit[at[4]:])
 	})
-	return strings.TrimSpace(fleet.CutText(s, most))
 }
 
 // stars are as long as what they stand for: nothing moves that was beyond a cut.

@@ -275,6 +275,9 @@ func TestALeaderIsKilledBeforeDelivery(t *testing.T) {
 	if all := provisions(c.Mesh); len(all) != 1 || all[0].CredentialsGone {
 		t.Fatalf("asked for: %+v", all)
 	}
+	c.Eventually(time.Minute, "it is said that the runner is away", func() bool {
+		return strings.Contains(provisions(c.Mesh)[0].Waits, "until the runner is connected")
+	})
 	c.Leader().Kill()
 	c.Eventually(time.Minute, "the next leader says that the credentials are gone", func() bool {
 		out, _, code := c.Try("runner", "provision", "r1", "--list")
