@@ -235,12 +235,21 @@ func (r *Runner) provision(ctx context.Context, p wire.Provision, values map[str
 	r.redetect()
 }
 
+// noRoom says why there is no room for an installation; empty: there is. What can't be
+// told is no room.
+func noRoom(v fleet.Volume) string {
+	switch {
+	case !v.Known:
+		return "it is not known how much is free where the runner keeps its data: " + v.Detail
+	case v.Free < updateRoom:
+		return fmt.Sprintf("%s free where the runner keeps its data, below %s", attempt.Size(v.Free), attempt.Size(updateRoom))
+	}
+	return ""
+}
+
 func (r *Runner) carryOut(ctx context.Context, p wire.Provision, values map[string]string) (provision.Record, error) {
-	if v := r.fresh(ctx, r.cfg.Dir); !v.Known || v.Free < updateRoom {
-		rec := provision.Record{
-			ID: p.ID, What: p.What, State: provision.Failed, Class: fleet.ProvisionStorage,
-			Detail: fmt.Sprintf("%s free where the runner keeps its data, below %s", attempt.Size(v.Free), attempt.Size(updateRoom)),
-		}
+	if why := noRoom(r.fresh(ctx, r.cfg.Dir)); why != "" {
+		rec := provision.Record{ID: p.ID, What: p.What, State: provision.Failed, Class: fleet.ProvisionStorage, Detail: why}
 		return rec, r.provisions.store.Put(rec)
 	}
 	secrets, err := r.secrets()

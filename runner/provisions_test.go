@@ -1,10 +1,12 @@
 package runner
 
 import (
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"tugline.dev/tugline/runner/provision"
 	"tugline.dev/tugline/shared/fleet"
 	"tugline.dev/tugline/shared/wire"
 )
@@ -59,5 +61,36 @@ func TestOwnersRulesOfInstallations(t *testing.T) {
 		if _, err := ParseOwner([]byte(bad)); err == nil {
 			t.Errorf("%s is taken", bad)
 		}
+	}
+}
+
+// Below 500 MiB nothing is installed, and neither where the volume does not answer: npm is
+// not called, and the record says why.
+func TestInstallationsNeedRoom(t *testing.T) {
+	for _, c := range []struct {
+		v    fleet.Volume
+		want string
+	}{
+		{fleet.Volume{Known: true, Free: 500 << 20}, ""},
+		{fleet.Volume{Known: true, Free: 500<<20 - 1}, "below 500 MiB"},
+		{fleet.Volume{Known: true}, "below 500 MiB"},
+		{fleet.Volume{Free: 1 << 40, Detail: "no answer in 2s"}, "not known how much is free where the runner keeps its data: no answer in 2s"},
+	} {
+		if got := noRoom(c.v); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%+v: %q, want %q", c.v, got, c.want)
+		}
+	}
+
+	r := bare(t, "")
+	store, err := provision.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.provisions.store = store
+	r.cfg.Dir = "\x00"            // no volume has it
+	t.Setenv("PATH", t.TempDir()) // an npm that is looked for would be another failure
+	rec, err := r.carryOut(t.Context(), wire.Provision{ID: "p", What: "codex"}, nil)
+	if kept, ok := store.Record("p"); err != nil || !ok || kept != rec || rec.State != provision.Failed || rec.Class != fleet.ProvisionStorage || !strings.Contains(rec.Detail, "not known") {
+		t.Errorf("without an answer of the volume: %+v, %v", rec, err)
 	}
 }

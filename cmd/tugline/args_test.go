@@ -103,6 +103,12 @@ func TestWrongWordsAreExit2(t *testing.T) {
 		{"runner drain x --then cancel", "give --deadline too"},
 		{"runner drain x --then stop --deadline 1m", "none of finish, cancel"},
 		{"runner health x --window 2h", "none of 1h, 24h"},
+		{"runner provision", "give a RUNNER"},
+		{"runner provision x", "say WHAT: codex, claude, opencode"},
+		{"runner provision x codex y", "give a RUNNER"},
+		{"runner provision x codex --list", "go with a RUNNER alone"},
+		{"runner provision x --cancel p --wait", "go with a RUNNER alone"},
+		{"runner provision x codex --preserve-auth --credentials -", "give one of them"},
 		{"session list", "needs RUNNER"},
 		{"session show x", "needs SESSION"},
 		{"session show x y --messages 51", "from 1 to 50"},
@@ -218,7 +224,7 @@ func TestTooMuchIsRefusedHere(t *testing.T) {
 
 func TestHelpIsAsAgreed(t *testing.T) {
 	s := newShell(t, "")
-	for _, line := range []string{"", "run", "exec", "dev", "job", "job list", "job logs", "job follow-up", "job pull", "hub", "hub run", "hub ticket", "hub backup", "runner", "runner run", "runner install", "runner uninstall", "runner doctor", "hub doctor", "runner drain", "circuit", "circuit open", "budget", "budget set", "alerts", "runner slots", "runner cordon", "runner health", "runner workspaces", "runner disk", "session", "session resume", "circuit reset", "hub set", "job explain", "token create", "harness", "context"} {
+	for _, line := range []string{"", "run", "exec", "dev", "job", "job list", "job logs", "job follow-up", "job pull", "hub", "hub run", "hub ticket", "hub backup", "runner", "runner run", "runner install", "runner uninstall", "runner doctor", "hub doctor", "runner drain", "circuit", "circuit open", "budget", "budget set", "alerts", "runner slots", "runner cordon", "runner health", "runner workspaces", "runner disk", "runner provision", "session", "session resume", "circuit reset", "hub set", "job explain", "token create", "harness", "context"} {
 		args := append(strings.Fields(line), "--help")
 		if code := s.do(args...); code != 0 {
 			t.Errorf("tugline %s: exit %d\n%s", line, code, s.err)

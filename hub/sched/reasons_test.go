@@ -63,7 +63,7 @@ func TestReasons(t *testing.T) {
 		{name: "repository above", spec: repo("https://a/../b"), facts: repos("https://a/**"), code: fleet.OwnerPolicy, detail: "does not allow the repository https://a/../b", change: "runner.yaml"},
 		{name: "repository that is handed over", spec: func(s *fleet.Spec) { s.Repo = &fleet.Repo{Bundle: "b", CacheKey: "k"} }, facts: repos("https://a/b")},
 		{name: "no repository", facts: repos("https://a/c.git")},
-		{name: "harness missing", spec: func(s *fleet.Spec) { s.Harness = "opencode" }, code: fleet.HarnessMissing, detail: "has no opencode", change: "install opencode"},
+		{name: "harness missing", spec: func(s *fleet.Spec) { s.Harness = "opencode" }, code: fleet.HarnessMissing, detail: "has no opencode", change: "install opencode there: `tugline runner provision box-r1 opencode`"},
 		{name: "harnesses not looked for", facts: func(f *fleet.RunnerFacts) { f.Harnesses = nil }, code: fleet.HarnessMissing, detail: "has not looked for its agents yet", change: "its first look"},
 		{name: "harnesses never looked for", facts: func(f *fleet.RunnerFacts) { f.Harnesses = nil }, seen: func(p *fleet.Presence) { p.Connected = false }, code: fleet.HarnessMissing, detail: "has not looked for its agents yet", change: "start it"},
 		{name: "harness missing, and all others not allowed", facts: func(f *fleet.RunnerFacts) { f.Harnesses, f.Barred = nil, []string{"exec"} }, code: fleet.HarnessMissing, detail: "has no codex", change: "install codex"},
@@ -218,6 +218,26 @@ func decline(g *rig, after int64) {
 		c := &state.DeclineAttempt{Job: "j", Fence: f, Code: fleet.Storage, Detail: "3 GiB free"}
 		c.RetryAfter = time.Duration(after)
 		g.do(c)
+	}
+}
+
+// TestProvisioningIsNamed: where only the agent is missing, the command that brings it is
+// named, if it may be given at all.
+func TestProvisioningIsNamed(t *testing.T) {
+	g := newRig(t)
+	g.runner("r1", 1)
+	g.job("j", func(s *fleet.Spec) { s.Harness = "opencode" })
+	g.job("other", func(s *fleet.Spec) { s.Harness = "vim" })
+	change := func(id fleet.JobID) string { return g.look(0, nil).Explain(g.get(id)).Change }
+	if s := change("j"); s != "install opencode there: `tugline runner provision box-r1 opencode`" {
+		t.Errorf("said is %q", s)
+	}
+	if s := change("other"); s != "install vim there" {
+		t.Errorf("of what nobody brings it is said: %q", s)
+	}
+	g.do(&state.Set{Name: fleet.SettingProvisioning, Value: fleet.ProvisioningSwitchOff})
+	if s := change("j"); s != "install opencode there" {
+		t.Errorf("with the switch off: %q", s)
 	}
 }
 

@@ -47,7 +47,11 @@ func (b *Board) tell(what bar, w *wanted, j *fleet.Job, c *candidate) Reason {
 		case !looked:
 			return say("its first look for them, in a moment", "has not looked for its agents yet")
 		}
-		return say("install "+w.harness+" there", "has no %s", w.harness)
+		change := "install " + w.harness + " there"
+		if slices.Contains(fleet.Provisionable(), w.harness) && !fleet.ProvisioningOff(b.v.Meta().Settings) {
+			change += ": `tugline runner provision " + c.r.Name + " " + w.harness + "`"
+		}
+		return say(change, "has no %s", w.harness)
 	case signedOut:
 		return say("sign in to "+w.harness+" there", "has %s, but not signed in", w.harness)
 	case oldHarness:

@@ -50,8 +50,9 @@ func (s *Server) provisionRoutes() {
 }
 
 // provision records an asking, and seals its credentials for the runner. Whoever repeats
-// it while it waits gives them anew.
+// it while it waits gives them anew; under the key of one that has ended nothing begins.
 func (s *Server) provision(ctx context.Context, in *struct {
+	Keyed
 	RunnerIn
 	Body api.AskProvision
 }) (*provisionOut, error) {
@@ -72,23 +73,30 @@ func (s *Server) provision(ctx context.Context, in *struct {
 	cmd := &state.QueueProvision{
 		ID: asking(), Runner: r.ID, What: b.What, Version: b.Version, PreserveAuth: b.PreserveAuth, Credentials: slices.Sorted(maps.Keys(b.Credentials)),
 	}
-	res, err := s.cfg.Log.ProposeAs(ctx, asker(ctx), cmd)
+	// What is kept of the body beside the key is its digest, and that has no value in it.
+	kept := *cmd
+	kept.ID = ""
+	h, err := head(ctx, "/v1/runners/"+string(r.ID)+"/provisioning", in.Key, kept)
+	if err != nil {
+		return nil, err
+	}
+	res, err := s.cfg.Log.ProposeAs(ctx, h, cmd)
 	if err == nil {
 		err = refused(res)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if len(b.Credentials) > 0 {
-		if err := s.cfg.GiveCredentials(r, res.ID, b.Credentials); err != nil {
+	p, ok := s.cfg.Log.View().Provision(res.ID)
+	if !ok {
+		return nil, wrong(fleet.NotFound, "there is no record of this installation any more: %s was removed, or was given many others since", r.Name)
+	}
+	if len(b.Credentials) > 0 && p.State == fleet.ProvisionQueued {
+		if err := s.cfg.GiveCredentials(r, p.ID, b.Credentials); err != nil {
 			return nil, err
 		}
 	}
 	s.cfg.Nudge(r.ID)
-	p, ok := s.cfg.Log.View().Provision(res.ID)
-	if !ok {
-		return nil, wrong(fleet.NotFound, "runner %s was removed in the meantime", r.Name)
-	}
 	return &provisionOut{s.standing(p)}, nil
 }
 
