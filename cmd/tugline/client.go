@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 	"syscall"
@@ -196,6 +197,9 @@ func (c *client) once(ctx context.Context, r request, body []byte) ([]byte, http
 // send makes one request; an answer that is no success is an error. Where another hub
 // may do better, that one is asked the next time.
 func (c *client) send(ctx context.Context, r request, body []byte, accept string) (*http.Response, error) {
+	if id, odd := oddID(r.path); odd {
+		return nil, usage("%q is no id and no name", id)
+	}
 	hub := c.ring.now()
 	res, err := c.sendTo(ctx, hub, r, body, accept)
 	switch {
@@ -205,6 +209,17 @@ func (c *client) send(ctx context.Context, r request, body []byte, accept string
 		c.ring.passOver(hub)
 	}
 	return res, err
+}
+
+// oddID finds what can't be one among the ids of a path: nothing, or steps to another path.
+func oddID(p string) (id string, odd bool) {
+	for part := range strings.SplitSeq(strings.TrimPrefix(p, "/"), "/") {
+		plain, err := url.PathUnescape(part)
+		if err != nil || path.Clean("/"+plain) != "/"+plain || plain == "" {
+			return plain, true
+		}
+	}
+	return "", false
 }
 
 func (c *client) sendTo(ctx context.Context, hub string, r request, body []byte, accept string) (*http.Response, error) {

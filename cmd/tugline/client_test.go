@@ -77,6 +77,26 @@ func TestRefusalsHaveTheirExitCodes(t *testing.T) {
 	}
 }
 
+// What is no id is told as that, before a hub is asked for something else.
+func TestOddIDs(t *testing.T) {
+	srv := script(t, nil)
+	for _, args := range [][]string{
+		{"job", "get", ".."}, {"runner", "get", "../runners"}, {"session", "show", "r1", "../../etc"}, {"hub", "release", "remove", "./x"},
+		{"runner", "provision", "", "codex"}, {"token", "revoke", "a//b"},
+	} {
+		s := newShell(t, srv.URL)
+		if code := s.do(args...); code != exitUsage {
+			t.Errorf("%q: exit %d, want %d", args, code, exitUsage)
+		}
+		has(t, strings.Join(args, " "), s.err.String(), "is no id and no name")
+	}
+	for _, good := range []string{"/v1/jobs/x/events", "/v1/circuits/host:a%2Fb/reset", "/v1/budgets/automation:nightly"} {
+		if id, odd := oddID(good); odd {
+			t.Errorf("%s: %q is taken for no id", good, id)
+		}
+	}
+}
+
 func TestCreationIsRepeatedUnderOneKey(t *testing.T) {
 	t.Parallel()
 	var keys, bodies []string

@@ -132,7 +132,12 @@ func (a *app) provision(ctx context.Context, path string, ask api.AskProvision, 
 	if _, err := c.act(ctx, path, ask, &p); err != nil {
 		return err
 	}
+	told := ""
 	for wait && (p.State == fleet.ProvisionQueued || p.State == fleet.ProvisionDelivered) && !p.CredentialsGone {
+		if now := provisionText(&p); now != told && !a.json {
+			fmt.Fprintln(a.err, now)
+			told = now
+		}
 		select {
 		case <-time.After(provisionLook):
 		case <-ctx.Done():
