@@ -49,7 +49,9 @@ func InspectKept(ctx context.Context, dir string) (Kept, error) {
 
 // ownerOf gives the rules of a data directory that is there.
 func ownerOf(dir string) (Owner, error) {
-	if st, err := os.Stat(dir); err != nil {
+	if st, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return Owner{}, fmt.Errorf("there is no data directory of a runner at %s; --data-dir names another place", dir)
+	} else if err != nil {
 		return Owner{}, fmt.Errorf("look at a runner's data: %w", err)
 	} else if !st.IsDir() {
 		return Owner{}, fmt.Errorf("look at a runner's data: %s is no directory", dir)

@@ -30,8 +30,8 @@ func TestRunnerWorkspaces(t *testing.T) {
 	}
 	git(src, "init", "-q")
 	git(src, "commit", "-q", "--allow-empty", "-m", "first")
-	if code := s.do("runner", "workspaces", "--data-dir", dir); code != exitFailed {
-		t.Errorf("a directory that is not there: exit %d", code)
+	if code := s.do("runner", "workspaces", "--data-dir", dir); code != exitFailed || !strings.Contains(s.err.String(), "--data-dir names another place") {
+		t.Errorf("a directory that is not there: exit %d, %s", code, s.err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
