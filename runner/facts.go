@@ -242,7 +242,7 @@ func (r *Runner) detects(ctx context.Context) {
 			}
 		}
 		for _, what := range fleet.Provisionable() {
-			if p := r.provisions.program(what); p != "" && paths[what] == "" {
+			if p := r.provisions.program(what); what != fleet.ProvisionBrowser && p != "" && paths[what] == "" {
 				paths[what] = p
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -80,6 +81,8 @@ type Provision struct {
 	Allow       []string `yaml:"allow"`
 	Credentials bool     `yaml:"credentials"`
 	Hours       []string `yaml:"hours"` // as those of updates; empty: at any time
+
+	BrowserSource string `yaml:"browser_source"` // where builds of the browser come from; empty: their maker's
 }
 
 // Repositories holds the allowlist and what is special about some.
@@ -301,6 +304,11 @@ func (o Owner) check() *ownerError {
 	for _, w := range o.Provision.Allow {
 		if e := oneOf("allow", w, fleet.Provisionable()...); e != nil {
 			return e
+		}
+	}
+	if s := o.Provision.BrowserSource; s != "" {
+		if u, err := url.Parse(s); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+			return &ownerError{"browser_source", s, "it is no address that begins with https:// or http://"}
 		}
 	}
 	for _, q := range o.Provision.Hours {

@@ -107,7 +107,7 @@ func (r *Runner) provisionGate(p wire.Provision) provisionGate {
 	o := r.owner
 	_, named := o.Harnesses[p.What]
 	g := provisionGate{
-		what: p.What, allowed: slices.Contains(o.Provision.Allow, p.What), barred: len(o.Harnesses) > 0 && !named,
+		what: p.What, allowed: slices.Contains(o.Provision.Allow, p.What), barred: p.What != fleet.ProvisionBrowser && len(o.Harnesses) > 0 && !named,
 		credentials: len(p.Credentials) > 0 || len(p.Sealed) > 0, mayGive: o.Provision.Credentials,
 		hours: inPeriods(o.Provision.Hours, time.Now()), busy: r.provisions.busy != "" || r.updates.busy != "",
 		unread: r.ownerUnread,
@@ -252,6 +252,9 @@ func (r *Runner) carryOut(ctx context.Context, p wire.Provision, values map[stri
 		rec := provision.Record{ID: p.ID, What: p.What, State: provision.Failed, Class: fleet.ProvisionStorage, Detail: why}
 		return rec, r.provisions.store.Put(rec)
 	}
+	r.mu.Lock()
+	source := r.owner.Provision.BrowserSource
+	r.mu.Unlock()
 	secrets, err := r.secrets()
 	if err != nil {
 		secrets = map[string]string{} // they are masked as far as they are known
@@ -265,7 +268,7 @@ func (r *Runner) carryOut(ctx context.Context, p wire.Provision, values map[stri
 	}
 	known := attempt.Hider(os.Environ(), hidden)
 	return r.provisions.store.Install(ctx, provision.Request{
-		ID: p.ID, What: p.What, Version: p.Version, Credentials: values, Env: os.Environ(), Mark: r.mark() + "provision",
+		ID: p.ID, What: p.What, Version: p.Version, Source: source, Credentials: values, Env: os.Environ(), Mark: r.mark() + "provision",
 		Hide: func(s string) string { return inventory.Masked(known(s)) }, // npm may quote what lies in an .npmrc
 	})
 }

@@ -43,6 +43,8 @@ func TestOwnersRulesOfInstallations(t *testing.T) {
 		{"provision: {allow: []}", "claude", false, true},
 		{"harnesses: {exec: {}}", "codex", false, true},
 		{"harnesses: {codex: {}}", "codex", false, false},
+		{"harnesses: {exec: {}}", "browser", false, false},
+		{"provision: {allow: [codex]}", "browser", false, true},
 	} {
 		o, err := ParseOwner([]byte(c.rules))
 		if err != nil {
@@ -57,7 +59,7 @@ func TestOwnersRulesOfInstallations(t *testing.T) {
 			t.Errorf("%s: %s with credentials %v: %q", c.rules, c.what, c.credentials, got)
 		}
 	}
-	for _, bad := range []string{"provision: {allow: [vim]}", "provision: {hours: [late]}", "provision: {keys: true}"} {
+	for _, bad := range []string{"provision: {allow: [vim]}", "provision: {hours: [late]}", "provision: {keys: true}", "provision: {browser_source: --version}", "provision: {browser_source: 'file:///etc'}"} {
 		if _, err := ParseOwner([]byte(bad)); err == nil {
 			t.Errorf("%s is taken", bad)
 		}

@@ -244,7 +244,7 @@ func (r *Runner) hangUps(ctx context.Context) {
 // recover ends what runs without a record, and takes up every attempt of the journal.
 func (r *Runner) recover() {
 	r.reaped = r.reap()
-	r.loadProvisions() // once nothing of an earlier life runs, and before the first attempt asks for it
+	r.loadProvisions()           // once nothing of an earlier life runs, and before the first attempt asks for it
 	var found []*attempt.Attempt // all before the first one runs: those of one job wait for each other
 	for _, rec := range r.journal.Attempts() {
 		var as wire.Assignment

@@ -23,15 +23,15 @@ func (a *app) runnerProvisionCommand() *cobra.Command {
 	var version, credentials, cancel string
 	var preserve, wait, list bool
 	c := &cobra.Command{
-		Use: "provision RUNNER [WHAT]", Short: "Have an agent installed on a runner", ValidArgsFunction: a.completeRunners,
+		Use: "provision RUNNER [WHAT]", Short: "Have an agent or a browser installed on a runner", ValidArgsFunction: a.completeRunners,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || len(args) > 2 {
 				return usage("give a RUNNER and WHAT it is to be given; see `%s --help`", cmd.CommandPath())
 			}
 			return nil
 		},
-		Long: `Have codex, claude or opencode installed on a RUNNER, by npm and into a directory of the runner's
-own. The runner does it when it hears of it, no job of that agent is there, and its owner's rules
+		Long: `Have codex, claude, opencode or a browser installed on a RUNNER, by npm and into a directory of the
+runner's own. The runner does it when it hears of it, no job of that agent is there, and its owner's rules
 allow it (provision in runner.yaml). A failure is not tried again by itself.
 
 With --credentials, a file of lines NAME=value or - for standard input, the agent is started with

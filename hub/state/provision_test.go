@@ -72,6 +72,7 @@ func TestQueueProvision(t *testing.T) {
 		"an option":             {ID: "p", Runner: "r1", What: "codex", Version: "-g"},
 		"another's credential":  queue("p", "codex", "ANTHROPIC_API_KEY"),
 		"a variable of its own": queue("p", "codex", "LD_PRELOAD"),
+		"a browser's login":     queue("p", "browser", "CODEX_API_KEY"),
 		"a name twice":          queue("p", "codex", "CODEX_API_KEY", "CODEX_API_KEY"),
 		"both ways at once":     {ID: "p", Runner: "r1", What: "codex", PreserveAuth: true, Credentials: []string{"CODEX_API_KEY"}},
 	} {

@@ -25,11 +25,14 @@ const (
 	askTime     = 2 * time.Minute  // of a new program's --version: the first start of a large one takes long
 	programLink = "program"        // in a version's directory, to the program itself
 	stampFile   = ".asked"         // likewise: by which asking it came
+	builds      = "builds"         // likewise: where the installer puts browsers
+	installer   = "2.13.2"         // the version of the package that installs browsers
 )
 
 // Request is one asking, as it was verified and allowed.
 type Request struct {
 	ID, What, Version string
+	Source            string            // where builds of the browser come from; empty: their maker's
 	Credentials       map[string]string // nil: those that are there stay
 	Env               []string          // the runner's own; npm gets what it needs of it
 	Mark              string            // of npm's processes, so that a later start finds what is left of them
@@ -52,6 +55,8 @@ func packOf(what string) pack {
 	switch what {
 	case "codex":
 		return pack{"@openai/codex", []string{"@openai/codex-" + at + "/vendor/*/bin/codex", "@openai/codex-" + at + "/vendor/*/codex/codex", "@openai/codex/vendor/*/codex/codex", ".bin/codex"}}
+	case fleet.ProvisionBrowser:
+		return pack{"@puppeteer/browsers", []string{"../" + builds + "/chrome/*/*/chrome", "../" + builds + "/chrome/*/*/*.app/Contents/MacOS/Google Chrome for Testing"}}
 	case "claude":
 		return pack{"@anthropic-ai/claude-code", []string{"@anthropic-ai/claude-code-" + at + "/claude", "@anthropic-ai/claude-code-" + at + "-musl/claude", ".bin/claude"}}
 	default:
@@ -104,11 +109,13 @@ func (s *Store) install(ctx context.Context, r Request) (version string, err err
 	}
 	p := packOf(r.What)
 	env := npmEnv(r.Env, r.Mark)
-	if err := npm(ctx, half, p.name+"@"+orLatest(r.Version), env); err != nil {
-		return "", err
+	if r.What == fleet.ProvisionBrowser {
+		version, err = browser(ctx, half, p, r, env)
+	} else {
+		version, err = fromNPM(ctx, half, p, orLatest(r.Version), env)
 	}
-	if version, err = versionOf(filepath.Join(half, "node_modules", p.name, "package.json")); err != nil {
-		return "", failed(fleet.ProvisionVerify, "npm brought no %s: %w", p.name, err)
+	if err != nil {
+		return "", err
 	}
 	program, err := verify(ctx, half, p, version, env)
 	if err != nil {
@@ -126,6 +133,45 @@ func (s *Store) install(ctx context.Context, r Request) (version string, err err
 		}
 	}
 	return version, s.put(r.What, half, version)
+}
+
+func fromNPM(ctx context.Context, half string, p pack, version string, env []string) (string, error) {
+	if err := npm(ctx, half, p.name+"@"+version, env); err != nil {
+		return "", err
+	}
+	version, err := versionOf(filepath.Join(half, "node_modules", p.name, "package.json"))
+	if err != nil {
+		return "", failed(fleet.ProvisionVerify, "npm brought no %s: %w", p.name, err)
+	}
+	return version, nil
+}
+
+// browser has npm bring the installer of browsers, and that one a Chrome. It gives the
+// version of what came.
+func browser(ctx context.Context, half string, p pack, r Request, env []string) (string, error) {
+	if _, err := fromNPM(ctx, half, p, installer, env); err != nil {
+		return "", err
+	}
+	version := r.Version
+	if version == "" {
+		version = "stable"
+	}
+	argv := []string{filepath.Join(half, "node_modules", ".bin", "browsers"), "install", "chrome@" + version, "--path", filepath.Join(half, builds)}
+	if r.Source != "" {
+		argv = append(argv, "--base-url", r.Source)
+	}
+	if err := run(ctx, half, "the installer of browsers", argv, env); err != nil {
+		return "", err
+	}
+	found, _ := filepath.Glob(filepath.Join(half, builds, "chrome", "*-*")) // PLATFORM-VERSION; the pattern is good
+	if len(found) != 1 {
+		return "", failed(fleet.ProvisionVerify, "the installer brought %d browsers", len(found))
+	}
+	_, version, _ = strings.Cut(filepath.Base(found[0]), "-")
+	if !isVersion(version) {
+		return "", failed(fleet.ProvisionVerify, "the browser's version is no version")
+	}
+	return version, nil
 }
 
 // put moves a whole installation to its place and has the link lead to it. Of the others
@@ -173,11 +219,14 @@ func orLatest(version string) string {
 
 // npm installs one package below a directory. No script of any package runs.
 func npm(ctx context.Context, dir, spec string, env []string) error {
+	return run(ctx, dir, "npm", []string{"npm", "install", "--prefix", dir, "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--no-package-lock", "--global=false", "--loglevel=http", spec}, env)
+}
+
+func run(ctx context.Context, dir, name string, argv, env []string) error {
 	ctx, cancel := context.WithTimeout(ctx, installTime)
 	defer cancel()
 	res, err := process.Run(ctx, process.Cmd{
-		Argv: []string{"npm", "install", "--prefix", dir, "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--no-package-lock", "--global=false", "--loglevel=http", spec},
-		Dir:  dir, Env: env, Limit: 256 << 10, Stall: stallTime, Grace: 5 * time.Second,
+		Argv: argv, Dir: dir, Env: env, Limit: 256 << 10, Stall: stallTime, Grace: 5 * time.Second,
 	})
 	switch {
 	case err == nil:
@@ -185,9 +234,9 @@ func npm(ctx context.Context, dir, spec string, env []string) error {
 	case errors.Is(err, process.ErrNotFound):
 		return failed(fleet.ProvisionNoNPM, "npm is not in the runner's PATH; install Node 18 or newer on the machine, and name its directory in the service's PATH")
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, process.ErrStalled):
-		return failed(fleet.ProvisionTimeout, "npm did not come to an end: %w", err)
+		return failed(fleet.ProvisionTimeout, "%s did not come to an end: %w", name, err)
 	}
-	return failed(fleet.ProvisionInstall, "npm ended with status %d: %s", res.ExitCode, lastLines(string(res.Stderr)))
+	return failed(fleet.ProvisionInstall, "%s ended with status %d: %s", name, res.ExitCode, lastLines(string(res.Stderr)))
 }
 
 // lastLines gives what npm says of its failure, without the notes of its requests.
@@ -239,10 +288,14 @@ func parseVersion(b []byte) (string, error) {
 	if err := json.Unmarshal(b, &p); err != nil {
 		return "", err
 	}
-	if p.Version == "" || p.Version[0] < '0' || p.Version[0] > '9' || !fleet.IsProvisionVersion(p.Version) {
+	if !isVersion(p.Version) {
 		return "", errors.New("its version is no version")
 	}
 	return p.Version, nil
+}
+
+func isVersion(s string) bool {
+	return s != "" && '0' <= s[0] && s[0] <= '9' && fleet.IsProvisionVersion(s)
 }
 
 // npmNames are what npm and the programs need of the runner's own environment.

@@ -1,4 +1,4 @@
-// Package provision installs agent CLIs into a directory of the runner's own, by npm.
+// Package provision installs agent CLIs and browsers into a directory of the runner's own, by npm.
 // Versions lie beside each other, and a link leads to the one in use: what a running job
 // was started with stays as it is.
 //

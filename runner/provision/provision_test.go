@@ -228,3 +228,52 @@ func FuzzFiles(f *testing.F) {
 		}
 	})
 }
+
+// A browser comes by the installer that npm brings, from where the owner says.
+func TestBrowser(t *testing.T) {
+	brings := func(version, says, code string) string {
+		return `case "$*" in *--ignore-scripts*@puppeteer/browsers@` + installer + `) ;; *) exit 1;; esac
+mkdir -p "$dir/node_modules/@puppeteer/browsers" "$dir/node_modules/.bin"
+echo '{"version":"` + installer + `"}' > "$dir/node_modules/@puppeteer/browsers/package.json"
+cat > "$dir/node_modules/.bin/browsers" <<'END'
+#!/bin/sh
+echo "$*" | sed "s|--path $PWD/|--path |" > asked
+at=builds/chrome/linux-` + version + `/chrome-linux64
+mkdir -p $at
+printf '#!/bin/sh\necho Google Chrome for Testing ` + says + `\n' > $at/chrome
+chmod 755 $at/chrome
+echo "no such build" >&2
+exit ` + code + `
+END
+chmod 755 "$dir/node_modules/.bin/browsers"
+`
+	}
+	for name, c := range map[string]struct {
+		script, source, class, detail, asked string
+	}{
+		"whole":           {brings("150.0.1.2", "150.0.1.2", "0"), "http://mirror.example", "", "", "install chrome@150 --path builds --base-url http://mirror.example\n"},
+		"from its maker":  {brings("150.0.1.2", "150.0.1.2", "0"), "", "", "", "install chrome@150 --path builds\n"},
+		"refused":         {brings("150.0.1.2", "150.0.1.2", "1"), "", fleet.ProvisionInstall, "the installer of browsers ended with status 1: no such build", ""},
+		"another version": {brings("150.0.1.2", "149.0.0.0", "0"), "", fleet.ProvisionVerify, "does not run here", ""},
+		"no version":      {brings("x", "x", "0"), "", fleet.ProvisionVerify, "no version", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			s := open(t, dir)
+			rec, err := s.Install(t.Context(), Request{ID: "a", What: fleet.ProvisionBrowser, Version: "150", Source: c.source, Env: fakeNPM(t, c.script), Mark: "tugline-test-provision", Hide: hide})
+			if err != nil || rec.Class != c.class || !strings.Contains(rec.Detail, c.detail) {
+				t.Fatalf("%+v, %v", rec, err)
+			}
+			if (s.Program(fleet.ProvisionBrowser) == "") != (c.class != "") {
+				t.Errorf("the program is %q", s.Program(fleet.ProvisionBrowser))
+			}
+			if c.class != "" {
+				return
+			}
+			asked, err := os.ReadFile(filepath.Join(dir, "browser", "150.0.1.2", "asked"))
+			if err != nil || string(asked) != c.asked || rec.Installed != "150.0.1.2" {
+				t.Errorf("asked is %q, %v; installed %s", asked, err, rec.Installed)
+			}
+		})
+	}
+}

@@ -35,7 +35,7 @@ type Provisions struct {
 
 // AskProvision is POST /v1/runners/{id}/provisioning.
 type AskProvision struct {
-	What         string            `json:"what" doc:"codex, claude or opencode"`
+	What         string            `json:"what" doc:"codex, claude, opencode or browser"`
 	Version      string            `json:"version,omitempty" doc:"or a tag; default the newest"`
 	PreserveAuth bool              `json:"preserve_auth,omitempty" doc:"touch nothing of the login"`
 	Credentials  map[string]string `json:"credentials,omitempty" doc:"name → value; sealed to the runner at once, and never recorded or told"`

@@ -74,7 +74,11 @@ var provisionable = []struct {
 	{"codex", []string{"CODEX_API_KEY", "OPENAI_BASE_URL"}},
 	{"claude", []string{"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN"}},
 	{"opencode", []string{"ANTHROPIC_API_KEY", "OPENAI_API_KEY"}},
+	{ProvisionBrowser, nil},
 }
+
+// ProvisionBrowser is the one of them that is no agent: a Chrome.
+const ProvisionBrowser = "browser"
 
 // Provisionable lists the programs that runners can be given.
 func Provisionable() []string {
@@ -121,6 +125,9 @@ func CheckProvision(what, version string, credentials []string, preserveAuth boo
 		return "credentials are given, and the login is to stay as it is; leave one of them out"
 	}
 	names := ProvisionCredentialNames(what)
+	if len(names) == 0 && len(credentials) > 0 {
+		return what + " takes no credentials"
+	}
 	for i, c := range credentials {
 		if !slices.Contains(names, c) {
 			return what + " takes no credential of that name; it takes " + strings.Join(names, ", ")

@@ -3,13 +3,19 @@
 package harness_test
 
 import (
+	"archive/zip"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
 	"tugline.dev/tugline/runner/process"
+	"tugline.dev/tugline/shared/api"
 	"tugline.dev/tugline/shared/fleet"
 	"tugline.dev/tugline/test/fakemodel"
 	"tugline.dev/tugline/test/harness"
@@ -76,5 +82,58 @@ func TestProvisionedFromNPM(t *testing.T) {
 	p.want(r, fleet.Succeeded, fleet.ClassOK, "")
 	if n := p.model.Served("success", "codex-success"); n != 3 {
 		t.Errorf("the script answered %d requests, want 3", n)
+	}
+}
+
+// mirror serves builds of a browser that is a small program, as the maker's host does.
+func mirror(t *testing.T, version string) string {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		folder, ok := strings.CutSuffix(path.Base(r.URL.Path), ".zip")
+		if !ok || !strings.HasPrefix(r.URL.Path, "/"+version+"/") {
+			http.NotFound(w, r)
+			return
+		}
+		name := folder + "/chrome"
+		if runtime.GOOS == "darwin" {
+			name = folder + "/Google Chrome for Testing.app/Contents/MacOS/Google Chrome for Testing"
+		}
+		z := zip.NewWriter(w)
+		h := &zip.FileHeader{Name: name, Method: zip.Deflate}
+		h.SetMode(0o755)
+		if f, err := z.CreateHeader(h); err == nil {
+			f.Write([]byte("#!/bin/sh\necho Google Chrome for Testing " + version + "\n"))
+		}
+		z.Close()
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// TestBrowserIsProvisioned: the real installer of browsers, by npm, brings a build from
+// where the owner says; one that is not there fails, and what was there stays.
+func TestBrowserIsProvisioned(t *testing.T) {
+	t.Parallel()
+	const version = "150.0.7000.1"
+	p := &place{Mesh: mesh.New(t)}
+	p.Config = "harnesses: {exec: {}}\nprovision: {browser_source: " + mirror(t, version) + "}\n"
+	p.Vars = npmSettings(t)
+	p.StartHub()
+	p.StartRunner()
+	p.Online()
+	if said := p.Run("runner", "provision", "r1", "browser", "--version", version, "--wait"); !strings.Contains(said, "browser "+version+": succeeded") {
+		t.Fatalf("said %q", said)
+	}
+	if out, _, code := p.Try("runner", "provision", "r1", "browser", "--version", "150.0.7000.2", "--wait"); code != 1 || !strings.Contains(out, "failed (install)") {
+		t.Errorf("a build that is not there: exit %d, %s", code, out)
+	}
+	var all api.Provisions
+	p.JSON(&all, "runner", "provision", "r1", "--list", "--json")
+	if len(all.Provisioning) != 2 || all.Provisioning[1].Installed != version {
+		t.Errorf("asked for were %+v", all.Provisioning)
+	}
+	program := filepath.Join(p.Dir, "runner", "provisioned", "browser", "current", "program")
+	res, err := process.Run(t.Context(), process.Cmd{Argv: []string{program, "--version"}, Env: os.Environ()})
+	if err != nil || !strings.Contains(string(res.Stdout), version) {
+		t.Errorf("the browser says %q, %v", res.Stdout, err)
 	}
 }
