@@ -18,7 +18,7 @@ async function page(hub, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, ...options });
   const p = await context.newPage();
   p.setDefaultTimeout(60_000);
-  p.on("pageerror", (e) => complaints.push(`error: ${e.message}`));
+  p.on("pageerror", (e) => complaints.push(`error: ${e.stack ?? e.message}`));
   p.on("console", (m) => m.type() === "error" && /Content Security Policy/.test(m.text()) && complaints.push(m.text()));
   if (hub) await signIn(p, hub);
   return p;
@@ -57,7 +57,7 @@ const scenarios = {
 
   async "submit by keys, watch it live, read its output"() {
     const p = await page(mesh.hubs[0]);
-    await p.getByRole("link", { name: "New job" }).click();
+    await p.getByRole("link", { name: "New job" }).first().click();
     await p.getByText("Command", { exact: true }).first().click();
     await p.getByLabel("Command", { exact: true }).last().fill("sh -c 'echo begun; sleep 3; echo done well'");
     await see(p, "With exec, one runner could take it.");
@@ -121,7 +121,7 @@ const scenarios = {
     await p.getByRole("link", { name: /studio/ }).click();
     await p.getByRole("button", { name: "Actions" }).click();
     await p.getByRole("menuitem", { name: "Automation slots" }).click();
-    await p.getByLabel("Slots").fill("3");
+    await p.getByRole("spinbutton").fill("3");
     await p.getByRole("dialog").getByRole("button", { name: "Automation slots" }).click();
     await see(p, /automation 0 of \d \(3 set\)/);
     await p.getByRole("button", { name: "Drain" }).click();
@@ -164,6 +164,7 @@ const scenarios = {
     if ((await streams()) !== 1) throw new Error(`${await streams()} streams are open`);
     const job = await mesh.submit({ kind: "exec", argv: ["echo", "seen by both"] });
     await see(two, "seen by both");
+    await one.goto(`${mesh.hubs[0].url}/jobs`);
     await see(one, "seen by both");
     await mesh.state(job.id, "succeeded");
     await one.context().close();
@@ -302,7 +303,7 @@ try {
       console.log(`ok   ${name} (${((Date.now() - begun) / 1000).toFixed(1)} s)`);
     } catch (e) {
       failed++;
-      console.log(`FAIL ${name}\n     ${String(e.stack ?? e).slice(0, 2500)}`);
+      console.log(`FAIL ${name}\n     ${String(e.stack ?? e).slice(0, 2500)}\n     ${complaints.slice(before, before + 3).join("\n")}`);
       for (const [i, c] of browser.contexts().entries()) for (const p of c.pages()) await p.screenshot({ path: `${mesh.dir}-failed-${failed}-${i}.png` }).catch(() => {});
       for (const c of browser.contexts()) await c.close();
     }

@@ -26,7 +26,7 @@ const longest = 160; // characters of a title
 
 /** title is the one line by which people know a job. */
 export function title(j: Schemas["Job"]): string {
-  const line = j.title || j.evidence.commits?.at(-1)?.subject || "";
+  const line = j.title || (j.evidence as Schemas["Evidence"] | null)?.commits?.at(-1)?.subject || "";
   return line.length > longest ? `${line.slice(0, longest)}…` : line;
 }
 

@@ -49,8 +49,8 @@ export default function Changes({ job }: { job: Job }) {
 
   if (artifacts.isPending) return <Loading />;
   if (artifacts.error) return <Failure error={artifacts.error} />;
-  if (!a) return <Panel><Empty title={t.changes.none}>{job.evidence.closure ?? t.changes.noneText}</Empty></Panel>;
-  const stat = job.evidence.stat;
+  if (!a) return <Panel><Empty title={t.changes.none}>{(job.evidence as Job["evidence"] | null)?.closure ?? t.changes.noneText}</Empty></Panel>;
+  const stat = (job.evidence as Job["evidence"] | null)?.stat ?? { files: 0, insertions: 0, deletions: 0 };
   return (
     <div className="stack">
       <Panel

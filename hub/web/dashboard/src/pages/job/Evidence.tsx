@@ -7,8 +7,16 @@ import { Icon } from "../../ui/icons";
 const tones: Record<string, string> = { accept: "ok", reject: "bad", review: "warn" };
 
 export function Evidence({ job }: { job: Job }) {
-  const v = job.verdict;
-  const e = job.evidence;
+  // Both are null until the job has come so far, which the description does not say.
+  const v = job.verdict as Job["verdict"] | null;
+  const e = job.evidence as Job["evidence"] | null;
+  if (!v && !e) return <Panel><Empty title={t.evidence.none} /></Panel>;
+  return <Known job={job} v={v ?? nothing.verdict} e={e ?? nothing.evidence} />;
+}
+
+const nothing = { verdict: { decision: "", by: "", reasons: [] }, evidence: { bundle_checked: false, commit_count: 0, no_repo: true, stat: { files: 0, insertions: 0, deletions: 0 } } };
+
+function Known({ job, v, e }: { job: Job; v: Job["verdict"]; e: Job["evidence"] }) {
   const tone = tones[v.decision] ?? "wait";
   return (
     <div className="stack">
@@ -27,7 +35,7 @@ export function Evidence({ job }: { job: Job }) {
         <Panel title={t.evidence.facts}>
           <Facts
             items={[
-              [t.evidence.exit, job.exit_code === null ? undefined : `${job.exit_code} (${job.exit.reason}${job.exit.signal ? ` ${job.exit.signal}` : ""})`],
+              [t.evidence.exit, job.exit_code === null ? undefined : [job.exit_code, job.exit?.reason, job.exit?.signal].filter((x) => x !== undefined && x !== "").join(" ")],
               [t.evidence.cls, job.failure_class],
               [t.evidence.branch, e.branch && <code>{e.branch}</code>],
               [t.evidence.base, e.base && <Id id={e.base} text={sha(e.base)} />],
@@ -38,7 +46,7 @@ export function Evidence({ job }: { job: Job }) {
               [t.evidence.runnerCommit, e.runner_commit && <code>{sha(e.runner_commit)}</code>],
               [t.evidence.rescue, e.rescue_ref && <code>{e.rescue_ref}</code>],
               [t.evidence.swept, e.swept ? String(e.swept) : undefined],
-              [t.evidence.tokens, job.usage.input_tokens || job.usage.output_tokens ? t.evidence.tokensOf(job.usage.input_tokens, job.usage.output_tokens) : undefined],
+              [t.evidence.tokens, job.usage?.input_tokens || job.usage?.output_tokens ? t.evidence.tokensOf(job.usage.input_tokens, job.usage.output_tokens) : undefined],
             ]}
           />
           {e.notes?.map((n) => <p className="notice" key={n}>{n}</p>)}
