@@ -66,7 +66,7 @@ export class Mesh {
   async runner(name) {
     const data = join(this.dir, name);
     mkdirSync(data, { recursive: true });
-    writeFileSync(join(data, "runner.yaml"), `slots: 2\nharnesses: {exec: {}, codex: {path: ${join(here, "codex.sh")}}}\n`, { mode: 0o600 });
+    writeFileSync(join(data, "runner.yaml"), `slots: 2\nallow_file: true\nharnesses: {exec: {}, codex: {path: ${join(here, "codex.sh")}}}\n`, { mode: 0o600 });
     const ticket = this.tugline("hub", "ticket");
     this.runners.push(this.start(["runner", "run", "--data-dir", data, "--name", name], name, { TUGLINE_TICKET: ticket, CODEX_HOME: join(this.dir, "codex"), CODEX_API_KEY: "sk-0123456789" }));
     await until(`runner ${name}`, async () => ((await this.ask("/v1/runners")).runners ?? []).some((r) => r.name === name && r.state === "online"));
