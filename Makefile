@@ -16,13 +16,28 @@ TEST = $(GO) test -vet=off -ldflags='-s -w' -shuffle=on
 UNIT = $(shell $(GO) list ./... | grep -v -e /test/e2e -e /test/arch -e /test/bench -e /test/cluster -e /test/fault)
 PURE = shared/fleet hub/circuit hub/retry hub/state hub/sched hub/rollout hub/gate
 
-.PHONY: help build demo test check unit race cluster e2e fault test-harness installers soak bench bench-cluster cross packages formula image clean
+# The dashboard is built where there is a Node that can; without it the hub serves a page
+# that says how to build it.
+DASH      = hub/web/dashboard
+DASHBOARD ?= $(shell node -e 'const [a, b] = process.versions.node.split("."); console.log(a > 20 || (a == 20 && b >= 19) ? "yes" : "no")' 2>/dev/null || echo no)
+PAGE      = $(if $(filter yes,$(DASHBOARD)),$(DASH)/dist/index.html)
+
+.PHONY: help build dashboard test-dashboard demo test check unit race cluster e2e fault test-harness installers soak bench bench-cluster cross packages formula image clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## bin/tugline for this machine
+build: $(PAGE) ## bin/tugline for this machine; with Node the dashboard too, DASHBOARD=no leaves it out
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/tugline ./cmd/tugline
+
+dashboard: $(DASH)/dist/index.html ## the operator's page, which `make build` puts into the program; Node 20.19 or newer
+
+$(DASH)/node_modules/.package-lock.json: $(DASH)/package-lock.json
+	cd $(DASH) && npm ci --no-audit --no-fund
+	@touch $@
+
+$(DASH)/dist/index.html: $(DASH)/node_modules/.package-lock.json $(DASH)/index.html $(DASH)/vite.config.ts $(DASH)/tsconfig.json $(shell find $(DASH)/src $(DASH)/public $(DASH)/scripts -type f)
+	cd $(DASH) && npm run build
 
 demo: build ## a hub, a runner and one job, all in a temporary directory; HARNESS=codex|claude|opencode uses that agent and your account
 	@test/demo/run.sh
@@ -30,7 +45,7 @@ demo: build ## a hub, a runner and one job, all in a temporary directory; HARNES
 test: check unit e2e ## everything that passes without a network or an account
 
 check: ## formatting, vet, the shape of the tree
-	@out=$$(gofmt -l cmd consensus hub installers mesh runner shared test); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
+	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) vet -tags harness,soak,fault,installers,bench ./cmd/tugline ./hub ./consensus ./test/...
 	$(GO) test ./test/arch
@@ -51,6 +66,11 @@ e2e: ## real binaries, real git, kill -9
 test-harness: ## the real agent CLIs from the npm registry, against a scripted model server on loopback
 	test/harness/install.sh
 	$(GO) test -count=1 -timeout 20m -parallel 4 -tags harness ./test/harness
+
+test-dashboard: build ## the dashboard: its logic, its size, and a real browser against real hubs; root, Debian's Chromium
+	cd $(DASH) && npm run lint && npm test
+	$(DASH)/e2e/packages.sh
+	cd $(DASH) && node e2e/run.mjs
 
 fault: ## real hubs and runners in network namespaces: cut off, killed, paused, wiped, filled up, slowed down, lied to; root
 	test/fault/packages.sh

@@ -2,6 +2,11 @@ module tugline.dev/tugline
 
 go 1.26.0
 
+ignore (
+	./hub/web/dashboard/node_modules
+	./test/harness/node_modules
+)
+
 require (
 	aead.dev/minisign v0.3.0
 	github.com/anishathalye/porcupine v1.3.1
