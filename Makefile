@@ -16,18 +16,14 @@ TEST = $(GO) test -vet=off -ldflags='-s -w' -shuffle=on
 UNIT = $(shell $(GO) list ./... | grep -v -e /test/e2e -e /test/arch -e /test/bench -e /test/cluster -e /test/fault)
 PURE = shared/fleet hub/circuit hub/retry hub/state hub/sched hub/rollout hub/gate
 
-# The dashboard is built where there is a Node that can; without it the hub serves a page
-# that says how to build it.
-DASH      = hub/web/dashboard
-DASHBOARD ?= $(shell node -e 'const [a, b] = process.versions.node.split("."); console.log(a > 20 || (a == 20 && b >= 19) ? "yes" : "no")' 2>/dev/null || echo no)
-PAGE      = $(if $(filter yes,$(DASHBOARD)),$(DASH)/dist/index.html)
+DASH    = hub/web/dashboard
 
 .PHONY: help build dashboard test-dashboard demo test check unit race cluster e2e fault test-harness installers soak bench bench-cluster cross packages formula image clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: $(PAGE) ## bin/tugline for this machine; with Node the dashboard too, DASHBOARD=no leaves it out
+build: ## bin/tugline for this machine, with the dashboard as `make dashboard` left it
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/tugline ./cmd/tugline
 
 dashboard: $(DASH)/dist/index.html ## the operator's page, which `make build` puts into the program; Node 20.19 or newer
@@ -67,7 +63,7 @@ test-harness: ## the real agent CLIs from the npm registry, against a scripted m
 	test/harness/install.sh
 	$(GO) test -count=1 -timeout 20m -parallel 4 -tags harness ./test/harness
 
-test-dashboard: build ## the dashboard: its logic, its size, and a real browser against real hubs; root, Debian's Chromium
+test-dashboard: dashboard build ## the dashboard: its logic, its size, and a real browser against real hubs; root, Debian's Chromium
 	cd $(DASH) && npm run lint && npm test
 	$(DASH)/e2e/packages.sh
 	cd $(DASH) && node e2e/run.mjs

@@ -92,7 +92,7 @@ const unbuilt = `<!doctype html>
 <title>Tugline</title>
 <h1>This hub was built without its dashboard</h1>
 <p>It works as any other; only this page is missing. To have it, build the program from its sources with
-<code>make build</code>, which needs Node.</p>
+<code>make dashboard build</code>, which needs Node.</p>
 <p>The command line does all that the page does: begin with <code>tugline hub status</code>.
 The interface is described at <a href="/openapi.json">/openapi.json</a>.</p>
 </html>

@@ -122,7 +122,7 @@ func TestWhatIsThePages(t *testing.T) {
 
 func TestWithoutABuild(t *testing.T) {
 	p := page(t, fstest.MapFS{".keep": {}})
-	if text := body(t, ask(p, "GET", "/", nil)); !strings.Contains(text, "make build") {
+	if text := body(t, ask(p, "GET", "/", nil)); !strings.Contains(text, "make dashboard build") {
 		t.Errorf("%q does not say how to build the page", text)
 	}
 	if _, err := New(Files()); err != nil {
