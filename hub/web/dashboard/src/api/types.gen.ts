@@ -1005,6 +1005,50 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/runners/{id}/provisioning": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What was asked to be installed on a runner, newest first
+         * @description Needs the role viewer.
+         */
+        get: operations["list-provisioning"];
+        put?: never;
+        /**
+         * Ask for a program to be installed on a runner, which does it as its owner's rules allow
+         * @description Needs the role operator.
+         */
+        post: operations["provision-runner"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/runners/{id}/provisioning/{pid}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Take an asking back that the runner has not taken on
+         * @description Needs the role operator.
+         */
+        delete: operations["cancel-provisioning"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/runners/{id}/resume": {
         parameters: {
             query?: never;
@@ -1540,6 +1584,18 @@ export interface components {
         Artifacts: {
             artifacts: components["schemas"]["Artifact"][] | null;
         };
+        AskProvision: {
+            /** @description name → value; sealed to the runner at once, and never recorded or told */
+            credentials?: {
+                [key: string]: string;
+            };
+            /** @description touch nothing of the login */
+            preserve_auth?: boolean;
+            /** @description or a tag; default the newest */
+            version?: string;
+            /** @description codex, claude, opencode or browser */
+            what: string;
+        };
         Attempt: {
             /** Format: date-time */
             assigned_at: string;
@@ -1916,7 +1972,7 @@ export interface components {
             jobs_gone?: string[] | null;
             runners?: components["schemas"]["Runner"][] | null;
             runners_gone?: string[] | null;
-            /** @description to be asked for anew: jobs, runners, circuits (too many changed to tell each), settings, tokens, tickets, members, orphans, epoch, keys, releases, budgets, sign_ins, audit, other */
+            /** @description to be asked for anew: jobs, runners, circuits (too many changed to tell each), settings, tokens, tickets, members, orphans, epoch, keys, releases, budgets, provisions, sign_ins, audit, other */
             stale?: string[] | null;
         };
         FeedPresence: {
@@ -2484,6 +2540,41 @@ export interface components {
             title: string;
             type: string;
         };
+        Provision: {
+            /** Format: date-time */
+            asked_at: string;
+            asked_by: string;
+            /** @description why it failed */
+            class?: string;
+            /** @description names of those that go with it */
+            credentials?: string[] | null;
+            /** @description the node that held them leads no more: ask for the same again, with them */
+            credentials_gone?: boolean;
+            /** Format: date-time */
+            delivered_at?: string;
+            detail?: string;
+            /** Format: date-time */
+            ended_at?: string;
+            id: string;
+            /** @description the version that is there now */
+            installed?: string;
+            /** @description nothing of the login is touched */
+            preserve_auth?: boolean;
+            /** @enum {string} */
+            state: "queued" | "delivered" | "succeeded" | "failed" | "cancelled";
+            /** @description asked for; absent: the newest */
+            version?: string;
+            /** @description why it has not begun */
+            waits?: string;
+            what: string;
+        };
+        Provisions: {
+            name: string;
+            /** @description the cluster's switch is off: nothing is queued or delivered */
+            off?: boolean;
+            provisioning: components["schemas"]["Provision"][] | null;
+            runner: string;
+        };
         "Pulled-jobRequest": Record<string, never>;
         Push: {
             /** Format: date-time */
@@ -2707,6 +2798,8 @@ export interface components {
             /** Format: int64 */
             presence_age_ms: number;
             presence_from: string;
+            /** @description of each program the last installation that was asked for */
+            provisioning?: components["schemas"]["Provision"][] | null;
             /** @description of updates: canary, early or all */
             ring: string;
             slots: components["schemas"]["Slots"];
@@ -8940,6 +9033,310 @@ export interface operations {
             };
         };
     };
+    "list-provisioning": {
+        parameters: {
+            query?: {
+                /** @description answer from a state that no earlier write is missing from; without it any node answers from what it has, and X-Tugline-Index says how new that is */
+                consistent?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description a runner's id or name */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Provisions"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "provision-runner": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the same key and body give the first result; another body is refused */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description a runner's id or name */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AskProvision"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Provision"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported Media Type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "cancel-provisioning": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description a runner's id or name */
+                id: string;
+                /** @description the installation's id */
+                pid: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "resume-runner": {
         parameters: {
             query?: never;
@@ -10853,7 +11250,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                name: "default_harness" | "floor_select" | "floor_start" | "retry_pause" | "model_priority" | "alert_webhook" | "release_key";
+                name: "default_harness" | "floor_select" | "floor_start" | "retry_pause" | "model_priority" | "alert_webhook" | "release_key" | "auto_provision" | "provisioning";
             };
             cookie?: never;
         };
