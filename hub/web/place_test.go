@@ -3,6 +3,7 @@ package web
 import (
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,8 +17,11 @@ import (
 // placed gives a world whose runners are connected as the map says, by id.
 func placed(t *testing.T, present map[fleet.RunnerID]*fleet.Presence, adjust ...func(*Config)) *world {
 	t.Helper()
-	return newWorld(t, append(adjust, func(c *Config) {
+	var told sync.Mutex // a stream asks at any time
+	w := newWorld(t, append(adjust, func(c *Config) {
 		c.Presence = func() (out []fleet.Presence) {
+			told.Lock()
+			defer told.Unlock()
 			for id, p := range present {
 				q := *p
 				q.Runner = id
@@ -26,6 +30,12 @@ func placed(t *testing.T, present map[fleet.RunnerID]*fleet.Presence, adjust ...
 			return out
 		}
 	})...)
+	w.tell = func(change func()) {
+		told.Lock()
+		defer told.Unlock()
+		change()
+	}
+	return w
 }
 
 func TestRunnerShowsSlotsAndHealth(t *testing.T) {
@@ -57,11 +67,11 @@ func TestRunnerShowsSlotsAndHealth(t *testing.T) {
 	if e := feed.want("alert"); e.Alert == nil || e.Alert.Kind != state.AlertDisk || e.Alert.Runner != "r-lead" || !strings.Contains(e.Alert.Text, "99 B free") {
 		t.Errorf("the feed says %+v", e.Event)
 	}
-	p.HealthAt = time.Now().Add(-56 * time.Second) // with the age at its sending 61 s
+	w.tell(func() { p.HealthAt = time.Now().Add(-56 * time.Second) }) // with the age at its sending 61 s
 	if h := show().Health; h.Class != api.HealthUnknown || h.Fresh || h.Sample == nil || len(h.Faults) != 1 {
 		t.Errorf("health of an old sample: %+v", h)
 	}
-	p.Connected, p.Health = false, nil
+	w.tell(func() { p.Connected, p.Health = false, nil })
 	if r := show(); r.Slots.Offered != 0 || r.Slots.Effective != 0 || r.Slots.Base != 4 || r.Slots.Used != 1 || r.Health.AgeMS != nil || r.Health.Class != api.HealthUnknown {
 		t.Errorf("not connected: %+v %+v", r.Slots, r.Health)
 	}

@@ -40,6 +40,7 @@ type world struct {
 	spool  *spool.Store
 	blobs  *blob.Store
 	tokens map[fleet.Role]string
+	tell   func(change func()) // changes what is told of runners, where a test gave that
 
 	mu      sync.Mutex
 	machine *state.Machine
