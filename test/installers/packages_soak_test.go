@@ -52,7 +52,7 @@ func tree(t *testing.T) string {
 // TestSoakRPM puts a .rpm in, in again, newer, and out, below a root of its own.
 func TestSoakRPM(t *testing.T) {
 	root := tree(t)
-	program := stub(t)
+	program := anyProgram(t)
 	one, two := pack(t, "rpm", "v1.4.0", program), pack(t, "rpm", "v1.5.0", program)
 	golden(t, "rpm.txt", must(t, exec.Command("rpm", "-qp", "--qf", `[%{FILEMODES:perms} %{FILEUSERNAME}/%{FILEGROUPNAME} %{FILENAMES}\n]`, one)))
 	rpm := func(args ...string) string {

@@ -37,8 +37,8 @@ func pack(t *testing.T, kind, version, program string) string {
 	return made[0]
 }
 
-// stub is a program that does nothing.
-func stub(t *testing.T) string {
+// anyProgram is one that does nothing.
+func anyProgram(t *testing.T) string {
 	at := filepath.Join(t.TempDir(), "tugline")
 	write(t, at, "#!/bin/sh\n", 0o755)
 	return at
@@ -59,7 +59,7 @@ func golden(t *testing.T, name, got string) {
 // TestWhatIsInADeb holds names, modes and owners of the files against a list.
 func TestWhatIsInADeb(t *testing.T) {
 	t.Parallel()
-	deb := pack(t, "deb", "v1.4.0", stub(t))
+	deb := pack(t, "deb", "v1.4.0", anyProgram(t))
 	listed := regexp.MustCompile(`(?m)^(\S+ \S+) +\d+ \S+ \S+ (.*)$`).ReplaceAllString(must(t, exec.Command("dpkg-deb", "-c", deb)), "$1 $2")
 	golden(t, "deb.txt", listed)
 	if v := must(t, exec.Command("dpkg-deb", "-f", deb, "Package", "Version")); v != "Package: tugline\nVersion: 1.4.0-1\n" {
